@@ -1,0 +1,7 @@
+#if defined(__x86_64__)
+#pragma GCC target("avx2,fma,prefer-vector-width=256")
+/* Attention, its gradient and rotary embedding with AVX2. */
+#define VOLTA_ISA avx2
+#include "../simd/attention.h"
+#include "../simd/rotary.h"
+#endif

@@ -1,0 +1,6 @@
+#if defined(__x86_64__)
+#pragma GCC target("avx2,fma,prefer-vector-width=256")
+/* Dropout and random tensors with AVX2. */
+#define VOLTA_ISA avx2
+#include "../simd/random.h"
+#endif

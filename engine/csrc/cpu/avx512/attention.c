@@ -1,0 +1,7 @@
+#if defined(__x86_64__)
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+/* Attention, its gradient and rotary embedding with AVX-512. */
+#define VOLTA_ISA avx512
+#include "../simd/attention.h"
+#include "../simd/rotary.h"
+#endif

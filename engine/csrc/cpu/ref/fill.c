@@ -1,0 +1,21 @@
+#include "../targets.h"
+
+/* out[...] = value, by the flat index of the view */
+int volta_fill_ref(const volta_call *call) {
+  const volta_operand *out = &call->operand[0];
+  int64_t first, last;
+  volta_share(volta_numel(out), call->thread, call->threads, &first, &last);
+  for (int64_t i = first; i < last; i++) {
+    int64_t rest = i, at = 0;
+    for (int32_t axis = out->rank - 1; axis >= 0; axis--) {
+      at += rest % out->shape[axis] * out->stride[axis];
+      rest /= out->shape[axis];
+    }
+    if (out->dtype == VOLTA_I32) {
+      ((int32_t *)call->data[0])[at] = (int32_t)call->step->floats[0];
+    } else {
+      ((float *)call->data[0])[at] = call->step->floats[0];
+    }
+  }
+  return VOLTA_OK;
+}

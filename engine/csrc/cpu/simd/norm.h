@@ -1,0 +1,244 @@
+/* ref/norm.c over blocks of 32.
+ *
+ * The gradients read each row once for both of their results. dw and db are N2 over rows: row r
+ * belongs to lane r % 32. So threads divide the *lanes*: one takes all rows of a few lanes in
+ * ascending order, computes their dx, and meanwhile keeps the lanes' partial sums, C floats each,
+ * in its cache. When all lanes are done, threads divide the channels and combine the 32 partial
+ * sums of each. */
+#include "../norm_partials.h"
+#include "../rows.h"
+#include "../targets.h"
+#include "vector.h"
+
+/* Element k of row r of the statistics, operand i. */
+static inline float *stat_of(const volta_call *call, int i, int64_t r, int64_t k) {
+  return (float *)call->data[i] + r * call->operand[i].stride[0] + k * call->operand[i].stride[1];
+}
+
+/* --- forward --------------------------------------------------------------------------------- */
+int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
+  if (volta_last_stride(call, 3) != 1 || volta_last_stride(call, 4) != 1)
+    return volta_layer_norm_ref(call);
+  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1], group = row_group(C);
+  const float inverse_c = 1.0f / (float)C, eps = call->step->floats[0];
+  const float *w = volta_element(call, 3, 0), *b = volta_element(call, 4, 0);
+  int64_t first, last;
+  volta_share(R, call->thread, call->threads, &first, &last);
+  for (int64_t r = first; r < last; r += group) {
+    const int64_t rows = last - r < group ? last - r : group;
+    float mean[VOLTA_ROW_GROUP], rstd[VOLTA_ROW_GROUP];
+
+    /* 1: mean = N2(x) * (1/C) */
+    for (int64_t k = 0; k < rows; k++) {
+      const float *x = volta_row(call, 2, r + k);
+      volta_block lanes = block_set(0.0f);
+      for (int64_t c = 0; c < C; c += VOLTA_LANES)
+        lanes = block_add(lanes, block_load(x + c, C - c, 0.0f));
+      mean[k] = block_sum(lanes) * inverse_c;
+    }
+
+    /* 2: var = N2((x - mean)^2) * (1/C); rstd = 1 / sqrt(var + eps) */
+    for (int64_t k = 0; k < rows; k++) {
+      const float *x = volta_row(call, 2, r + k);
+      const volta_block means = block_set(mean[k]);
+      volta_block lanes = block_set(0.0f);
+      for (int64_t c = 0; c < C; c += VOLTA_LANES) {
+        const volta_block centered = block_sub(block_load(x + c, C - c, 0.0f), means);
+        lanes = block_add(lanes, block_keep(block_mul(centered, centered), C - c));
+      }
+      rstd[k] = 1.0f / VOLTA_SQRT(block_sum(lanes) * inverse_c + eps);
+    }
+
+    /* 3: y = ((x - mean) * rstd) * w + b */
+    for (int64_t k = 0; k < rows; k++) {
+      float *y = volta_row(call, 0, r + k);
+      const float *x = volta_row(call, 2, r + k);
+      const volta_block means = block_set(mean[k]), rstds = block_set(rstd[k]);
+      for (int64_t c = 0; c < C; c += VOLTA_LANES) {
+        const volta_block h = block_mul(block_sub(block_load(x + c, C - c, 0.0f), means), rstds);
+        const volta_block hw = block_mul(h, block_load(w + c, C - c, 0.0f));
+        block_store(y + c, block_add(hw, block_load(b + c, C - c, 0.0f)), C - c);
+      }
+      *stat_of(call, 1, r + k, 0) = mean[k];
+      *stat_of(call, 1, r + k, 1) = rstd[k];
+    }
+  }
+  return VOLTA_OK;
+}
+
+int VOLTA_ISA_NAME(rms_norm)(const volta_call *call) {
+  if (volta_last_stride(call, 3) != 1) return volta_rms_norm_ref(call);
+  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1], group = row_group(C);
+  const float inverse_c = 1.0f / (float)C, eps = call->step->floats[0];
+  const float *w = volta_element(call, 3, 0);
+  int64_t first, last;
+  volta_share(R, call->thread, call->threads, &first, &last);
+  for (int64_t r = first; r < last; r += group) {
+    const int64_t rows = last - r < group ? last - r : group;
+    float rstd[VOLTA_ROW_GROUP];
+
+    /* 1: rstd = 1 / sqrt(N2(x * x) * (1/C) + eps) */
+    for (int64_t k = 0; k < rows; k++) {
+      const float *x = volta_row(call, 2, r + k);
+      volta_block lanes = block_set(0.0f);
+      for (int64_t c = 0; c < C; c += VOLTA_LANES) {
+        const volta_block block = block_load(x + c, C - c, 0.0f);
+        lanes = block_add(lanes, block_mul(block, block));
+      }
+      rstd[k] = 1.0f / VOLTA_SQRT(block_sum(lanes) * inverse_c + eps);
+    }
+
+    /* 2: y = (x * rstd) * w */
+    for (int64_t k = 0; k < rows; k++) {
+      float *y = volta_row(call, 0, r + k);
+      const float *x = volta_row(call, 2, r + k);
+      const volta_block rstds = block_set(rstd[k]);
+      for (int64_t c = 0; c < C; c += VOLTA_LANES) {
+        const volta_block h = block_mul(block_load(x + c, C - c, 0.0f), rstds);
+        block_store(y + c, block_mul(h, block_load(w + c, C - c, 0.0f)), C - c);
+      }
+      *stat_of(call, 1, r + k, 0) = rstd[k];
+    }
+  }
+  return VOLTA_OK;
+}
+
+/* --- backward -------------------------------------------------------------------------------- */
+static inline void start_partial(const volta_call *call, int which, int64_t lane) {
+  float *sums = volta_partial(call, which, lane);
+  for (int64_t c = 0; c < call->operand[0].shape[1]; c++) sums[c] = 0.0f;
+}
+
+/* out[c] = the lanes' partial sums of channel c, combined, for this thread's share of the
+ * channels. */
+static inline void combine_partials(const volta_call *call, int which, float *out) {
+  const int64_t C = call->operand[0].shape[1];
+  const int64_t blocks = (C + VOLTA_LANES - 1) / VOLTA_LANES;
+  int64_t first, last;
+  volta_share(blocks, call->thread, call->threads, &first, &last);
+  for (int64_t c = first * VOLTA_LANES; c < C && c < last * VOLTA_LANES; c += VOLTA_LANES) {
+    volta_block lane[VOLTA_LANES / 2];
+    for (int j = 0; j < VOLTA_LANES / 2; j++)
+      lane[j] =
+          block_add(block_load(volta_partial(call, which, j) + c, C - c, 0.0f),
+                    block_load(volta_partial(call, which, j + VOLTA_LANES / 2) + c, C - c, 0.0f));
+    for (int width = VOLTA_LANES / 4; width > 0; width /= 2)
+      for (int j = 0; j < width; j++) lane[j] = block_add(lane[j], lane[j + width]);
+    block_store(out + c, lane[0], C - c);
+  }
+}
+
+int VOLTA_ISA_NAME(layer_norm_grad)(const volta_call *call) {
+  if (volta_last_stride(call, 1) != 1 || volta_last_stride(call, 2) != 1 ||
+      volta_last_stride(call, 5) != 1)
+    return volta_layer_norm_grad_ref(call);
+  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
+  const int64_t group = row_group(3 * C);
+  const float inverse_c = 1.0f / (float)C;
+  const float *w = volta_element(call, 5, 0);
+  int64_t first, last;
+  volta_share(VOLTA_LANES, call->thread, call->threads, &first, &last);
+  for (int64_t lane = first; lane < last; lane += group) {
+    const int64_t lanes = last - lane < group ? last - lane : group;
+    for (int64_t k = 0; k < lanes; k++) {
+      start_partial(call, 0, lane + k);
+      start_partial(call, 1, lane + k);
+    }
+    for (int64_t r = lane; r < R; r += VOLTA_LANES) {
+      const int64_t rows = R - r < lanes ? R - r : lanes;
+      float a[VOLTA_ROW_GROUP], c[VOLTA_ROW_GROUP];
+
+      /* 1: a = N2(d) * (1/C); c = N2(d * h) * (1/C). 3, 4: dw's lane adds g * h, db's adds g */
+      for (int64_t k = 0; k < rows; k++) {
+        const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
+        const volta_block mean = block_set(*stat_of(call, 4, r + k, 0));
+        const volta_block rstd = block_set(*stat_of(call, 4, r + k, 1));
+        float *dw = volta_partial(call, 0, lane + k), *db = volta_partial(call, 1, lane + k);
+        volta_block d_lanes = block_set(0.0f), dh_lanes = block_set(0.0f);
+        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+          const int64_t n = C - i;
+          const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
+          const volta_block gs = block_load(g + i, n, 0.0f);
+          const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
+          d_lanes = block_add(d_lanes, d);
+          dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
+          block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
+          block_store(db + i, block_add(block_load(db + i, n, 0.0f), gs), n);
+        }
+        a[k] = block_sum(d_lanes) * inverse_c;
+        c[k] = block_sum(dh_lanes) * inverse_c;
+      }
+
+      /* 2: dx = ((d - a) - h * c) * rstd */
+      for (int64_t k = 0; k < rows; k++) {
+        float *dx = volta_row(call, 0, r + k);
+        const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
+        const volta_block mean = block_set(*stat_of(call, 4, r + k, 0));
+        const volta_block rstd = block_set(*stat_of(call, 4, r + k, 1));
+        const volta_block as = block_set(a[k]), cs = block_set(c[k]);
+        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+          const int64_t n = C - i;
+          const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
+          const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
+          block_store(dx + i, block_mul(block_sub(block_sub(d, as), block_mul(h, cs)), rstd), n);
+        }
+      }
+    }
+  }
+  if (call->threads > 1) volta_pool_barrier(call->pool);
+  combine_partials(call, 0, volta_element(call, 1, 0));
+  combine_partials(call, 1, volta_element(call, 2, 0));
+  return VOLTA_OK;
+}
+
+int VOLTA_ISA_NAME(rms_norm_grad)(const volta_call *call) {
+  if (volta_last_stride(call, 1) != 1 || volta_last_stride(call, 4) != 1)
+    return volta_rms_norm_grad_ref(call);
+  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
+  const int64_t group = row_group(3 * C);
+  const float inverse_c = 1.0f / (float)C;
+  const float *w = volta_element(call, 4, 0);
+  int64_t first, last;
+  volta_share(VOLTA_LANES, call->thread, call->threads, &first, &last);
+  for (int64_t lane = first; lane < last; lane += group) {
+    const int64_t lanes = last - lane < group ? last - lane : group;
+    for (int64_t k = 0; k < lanes; k++) start_partial(call, 0, lane + k);
+    for (int64_t r = lane; r < R; r += VOLTA_LANES) {
+      const int64_t rows = R - r < lanes ? R - r : lanes;
+      float c[VOLTA_ROW_GROUP];
+
+      /* 1: c = N2(d * h) * (1/C). 3: the lane of dw adds g * h */
+      for (int64_t k = 0; k < rows; k++) {
+        const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
+        const volta_block rstd = block_set(*stat_of(call, 3, r + k, 0));
+        float *dw = volta_partial(call, 0, lane + k);
+        volta_block dh_lanes = block_set(0.0f);
+        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+          const int64_t n = C - i;
+          const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
+          const volta_block gs = block_load(g + i, n, 0.0f);
+          const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
+          dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
+          block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
+        }
+        c[k] = block_sum(dh_lanes) * inverse_c;
+      }
+
+      /* 2: dx = (d - h * c) * rstd */
+      for (int64_t k = 0; k < rows; k++) {
+        float *dx = volta_row(call, 0, r + k);
+        const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
+        const volta_block rstd = block_set(*stat_of(call, 3, r + k, 0)), cs = block_set(c[k]);
+        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+          const int64_t n = C - i;
+          const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
+          const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
+          block_store(dx + i, block_mul(block_sub(d, block_mul(h, cs)), rstd), n);
+        }
+      }
+    }
+  }
+  if (call->threads > 1) volta_pool_barrier(call->pool);
+  combine_partials(call, 0, volta_element(call, 1, 0));
+  return VOLTA_OK;
+}

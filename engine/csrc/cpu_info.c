@@ -1,0 +1,95 @@
+#if defined(__linux__)
+#define _GNU_SOURCE
+#endif
+#include "cpu_info.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "volta.h"
+
+int volta_cpu_isa_supported(int isa) {
+#if defined(__x86_64__)
+  /* These predicates include the operating system's saving of the wide registers (XCR0). */
+  int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (isa == VOLTA_ISA_AVX2) return avx2;
+  if (isa == VOLTA_ISA_AVX512) return avx512;
+#endif
+  return isa == VOLTA_ISA_REF;
+}
+
+int64_t volta_cpu_cache_bytes(int level) {
+  long bytes = 0;
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  if (level == 1) bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+  if (level == 2) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (level == 3) bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+  (void)level;
+#endif
+  return bytes > 0 ? bytes : 0;
+}
+
+/* --- cgroup CPU quota: v2 "cpu.max" is "quota period" or "max period"; v1 has two files -------- */
+
+static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
+static int quota_cpus; /* 0: no limit */
+
+static void limit_quota(long long quota, long long period) {
+  if (quota <= 0 || period <= 0) return;
+  long long cpus = (quota + period - 1) / period;
+  if (cpus < 1 << 20 && (quota_cpus == 0 || cpus < quota_cpus)) quota_cpus = (int)cpus;
+}
+
+static long long read_number(const char *path) {
+  long long number = 0;
+  FILE *file = fopen(path, "re");
+  if (file == NULL) return 0;
+  if (fscanf(file, "%lld", &number) != 1) number = 0;
+  fclose(file);
+  return number;
+}
+
+static void read_cpu_max(const char *directory) {
+  char path[4352];
+  long long quota, period;
+  snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", directory);
+  FILE *file = fopen(path, "re");
+  if (file == NULL) return;
+  if (fscanf(file, "%lld %lld", &quota, &period) == 2) limit_quota(quota, period);
+  fclose(file);
+}
+
+static void read_quota(void) {
+  char line[4096];
+  read_cpu_max("");
+  FILE *own = fopen("/proc/self/cgroup", "re");
+  if (own != NULL) {
+    while (fgets(line, sizeof line, own) != NULL) {
+      line[strcspn(line, "\n")] = 0;
+      if (strncmp(line, "0::/", 4) == 0 && line[4] != 0) read_cpu_max(line + 3);
+    }
+    fclose(own);
+  }
+  limit_quota(read_number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+              read_number("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+}
+
+int volta_cpus_available(void) {
+  int cpus = 0;
+  pthread_once(&quota_once, read_quota);
+#if defined(__linux__)
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) cpus = CPU_COUNT(&mask);
+#endif
+  if (cpus < 1) cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  if (quota_cpus > 0 && quota_cpus < cpus) cpus = quota_cpus;
+  return cpus > 0 ? cpus : 1;
+}

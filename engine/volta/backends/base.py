@@ -1,0 +1,41 @@
+"""What a backend is: it describes itself as a target for plans and turns a plan into a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from volta.plan.steps import Plan, Target
+
+Array = npt.NDArray[Any]
+
+
+class Bound(Protocol):
+    """A program with its memory bound: `run` is one call, without allocation."""
+
+    def run(self) -> None: ...
+
+
+class Program(Protocol):
+    """A compiled plan. Buffers are bound in the order of Plan.buffers, arena and constants left out."""
+
+    def bind(self, buffers: Sequence[Array]) -> Bound: ...
+
+    def run_timed(self, buffers: Sequence[Array]) -> npt.NDArray[np.float64]:
+        """Runs once and gives the seconds of each step."""
+
+    @property
+    def measured_arena_bytes(self) -> int:
+        """The highest byte of the arena that the last run used, plus one."""
+
+
+class Backend(Protocol):
+    """One device with one instruction set and a number of threads."""
+
+    @property
+    def target(self) -> Target: ...
+
+    def compile(self, plan: Plan) -> Program: ...

@@ -1,0 +1,1 @@
+"""The CPU: plans become C programs, run by one call over a persistent thread pool."""

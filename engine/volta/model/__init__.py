@@ -1,0 +1,1 @@
+"""Models: parameters declared by name, layers, the transformer."""

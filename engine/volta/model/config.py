@@ -1,0 +1,91 @@
+"""TinyLM's configuration: what it is, checked once, and the named ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from volta.errors import UsageError
+
+NORMS = ("layer", "rms")
+ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu", "silu")
+POSITIONS = ("learned", "rotary")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """depth blocks of width C with `heads` query heads and `kv_heads` key/value heads, over at most
+    `context` positions. hidden: width of the feed-forward layer (0: 4 C). dropout: after the embedding
+    and on both residual branches, in training only."""
+
+    vocabulary: int = 256
+    context: int = 256
+    depth: int = 4
+    width: int = 128
+    heads: int = 4
+    kv_heads: int = 4
+    hidden: int = 0
+    norm: str = "layer"
+    activation: str = "gelu_tanh"
+    positions: str = "learned"
+    tied: bool = True
+    bias: bool = True
+    dropout: float = 0.0
+    eps: float = 1e-5
+    rotary_base: float = 10000.0
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "context", "depth", "width", "heads", "kv_heads"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UsageError(f"[config] {name} is {value!r}: expected a whole number of at least 1")
+        if self.width % self.heads:
+            raise UsageError(f"[config] width is {self.width}, heads {self.heads}: expected a multiple")
+        if self.heads % self.kv_heads:
+            raise UsageError(f"[config] heads is {self.heads}, kv_heads {self.kv_heads}: expected a multiple")
+        if self.hidden < 0:
+            raise UsageError(f"[config] hidden is {self.hidden}: expected 0 (4 x width) or more")
+        if self.positions == "rotary" and self.head_width % 2:
+            raise UsageError(f"[config] heads of width {self.head_width} cannot rotate: expected an even width")
+        for name, choices in (("norm", NORMS), ("activation", ACTIVATIONS), ("positions", POSITIONS)):
+            if getattr(self, name) not in choices:
+                raise UsageError(f"[config] {name} is {getattr(self, name)!r}: expected one of {', '.join(choices)}")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"[config] dropout is {self.dropout}: expected 0 <= dropout < 1")
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def hidden_width(self) -> int:
+        return self.hidden or 4 * self.width
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+CONFIGS: Mapping[str, Config] = {
+    "micro": Config(context=64, depth=2, width=64, heads=2, kv_heads=2),
+    "tiny": Config(),
+    "tiny-llama": Config(kv_heads=2, norm="rms", activation="silu", positions="rotary", bias=False),
+    "nanogpt-cpu": Config(vocabulary=96, context=64),
+    "small": Config(depth=6, width=384, heads=6, kv_heads=6),
+}
+
+
+def named(name: str, **changes: Any) -> Config:
+    """A named configuration, with some fields changed."""
+    if name not in CONFIGS:
+        raise UsageError(f"[config] given {name!r}: expected one of {', '.join(CONFIGS)}")
+    return replace(CONFIGS[name], **changes)
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    """The inverse of Config.to_dict; unknown or missing fields are errors."""
+    known = {field.name for field in fields(Config)}
+    if set(values) != known:
+        wrong = ", ".join(sorted(set(values) ^ known))
+        raise UsageError(f"[config] fields differ from this version's: {wrong}")
+    return Config(**values)

@@ -1,0 +1,24 @@
+"""Dead code: values that no output needs."""
+
+from __future__ import annotations
+
+from volta.ir.graph import Graph, GraphBuilder, Node
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """Keeps the inputs, the outputs and what they need. A finite check lives only as long as
+    something reads the value it passes on."""
+    needed: set[Node] = set(graph.inputs)
+    stack = list(graph.outputs)
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack.extend(node.inputs)
+    builder = GraphBuilder()
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if node in needed:
+            new[node] = builder.add(node.op, (new[source] for source in node.inputs), node.attrs)
+    return builder.freeze([new[node] for node in graph.outputs],
+                          {output: new[node] for output, node in graph.donations.items()})

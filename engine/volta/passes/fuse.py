@@ -1,0 +1,38 @@
+"""Elementwise fusion: chains of elementwise operations over one shape become one step over tiles.
+
+Each operation keeps its own rounding and its operands; only the memory traffic between them goes.
+"""
+
+from __future__ import annotations
+
+from volta.ir.graph import Graph, Node
+from volta.ir.ops import OPS
+from volta.passes.regroup import Groups, emit
+
+# Every node may need an output and a temporary; with the inputs they stay under VOLTA_MAX_REGISTERS (64).
+MOST_NODES = 20
+MOST_INPUTS = 20
+
+
+def fuse_elementwise(graph: Graph) -> Graph:
+    """Greedy in topological order: a node joins the groups of all its producers of the same shape."""
+    groups = Groups(graph)
+    for node in graph.nodes:
+        if not _fusible(node):
+            continue
+        for source in node.inputs:
+            if _fusible(source) and source.shape == node.shape:
+                a, b = groups.of(source), groups.of(node)
+                if a != b and _small(groups, a, b):
+                    groups.merge(a, b)
+    return emit(groups, [group for group, members in groups.members.items() if len(members) > 1])
+
+
+def _fusible(node: Node) -> bool:
+    return OPS[node.op].kind == "elementwise"
+
+
+def _small(groups: Groups, a: int, b: int) -> bool:
+    nodes = len(groups.members[a]) + len(groups.members[b])
+    inputs = {source for group in (a, b) for source in groups.external_inputs(group)}
+    return nodes <= MOST_NODES and len(inputs) <= MOST_INPUTS

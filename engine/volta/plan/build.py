@@ -1,0 +1,267 @@
+"""From a graph to steps: every node becomes a view, one step, or a few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from volta.errors import VerifyError
+from volta.ir.graph import Graph, Node, TensorType
+from volta.plan import lower
+from volta.plan.budget import enforce
+from volta.plan.fingerprint import fingerprint
+from volta.plan.layout import View, contiguous_strides
+from volta.plan.memory import lay_out
+from volta.plan.schedule import barriers, lifetimes
+from volta.plan.steps import Buffer, Instruction, Memory, Plan, Step, Target
+
+ROLES = {"input": Memory.INPUT, "parameter": Memory.PARAMETER, "state": Memory.STATE}
+VIEW_OPS = frozenset({"reshape", "transpose", "slice", "broadcast_to", "check_finite", "split", "result"})
+
+
+def build(
+    graph: Graph,
+    target: Target,
+    *,
+    flags: Sequence[str] = (),
+    max_bytes: int | None = None,
+    passes: tuple[tuple[str, int, int], ...] = (),
+) -> Plan:
+    """Plans a verified graph. `flags`: what else the fingerprint must cover (policy, pass names).
+
+    Raises BudgetError when the plan needs more than `max_bytes`.
+    """
+    planner = Planner(graph, target)
+    for node in graph.nodes:
+        lower.lower(planner, node)
+    planner.finish()
+    lifetimes(planner.steps, planner.buffers)
+    arena_bytes = lay_out(planner.buffers)
+    barriers(planner.steps, planner.buffers)
+    plan = Plan(
+        graph=graph,
+        steps=planner.steps,
+        buffers=planner.buffers,
+        inputs=tuple(planner.view(node).buffer for node in graph.inputs),
+        outputs=tuple(planner.output_buffers),
+        constants=planner.constants,
+        arena_bytes=arena_bytes,
+        fingerprint=fingerprint(graph, target.signature, *flags),
+        passes=passes,
+    )
+    enforce(plan, max_bytes)
+    return plan
+
+
+class Planner:
+    """The plan under construction: views of the values so far, buffers, steps."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph = graph
+        self.target = target
+        self.steps: list[Step] = []
+        self.buffers: list[Buffer] = []
+        self.constants: dict[int, Node] = {}
+        self.position = {node: index for index, node in enumerate(graph.nodes)}
+        self._views: dict[tuple[Node, int], View] = {}
+        self._packed: dict[Node, View] = {}
+        self._base = self._trace_bases()
+        self._last_reader = self._trace_readers()
+        self._homes: dict[tuple[Node, int], int] = {}
+        for node in graph.inputs:
+            self._bind_input(node)
+        self.output_buffers = self._place_outputs()
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def view(self, node: Node, result: int = 0) -> View:
+        return self._views[node, result]
+
+    def set_view(self, node: Node, view: View, result: int = 0) -> None:
+        self._views[node, result] = view
+
+    def allocate(self, node: Node, result: int = 0) -> View:
+        """Contiguous memory for a result: the caller's output buffer where it has one, else a temporary."""
+        home = self._homes.get((node, result))
+        kind = node.types[result]
+        name = f"%{node.id}.{result} {node.op}" if len(node.types) > 1 else f"%{node.id} {node.op}"
+        buffer = home if home is not None else self.new_buffer(name, Memory.TEMPORARY, kind.nbytes)
+        view = whole(buffer, kind)
+        self.set_view(node, view, result)
+        return view
+
+    def allocate_as(self, node: Node, result: int, axes: tuple[int, ...]) -> View:
+        """Memory whose order is that of the axes permuted by `axes`, so that transposing is free."""
+        if (node, result) in self._homes:
+            return self.allocate(node, result)
+        kind = node.types[result]
+        inner = TensorType(tuple(kind.shape[axis] for axis in axes), kind.dtype)
+        back = tuple(axes.index(axis) for axis in range(len(axes)))
+        buffer = self.new_buffer(f"%{node.id}.{result} {node.op}", Memory.TEMPORARY, kind.nbytes)
+        view = whole(buffer, inner).transpose(back)
+        self.set_view(node, view, result)
+        return view
+
+    def reuse(self, node: Node, result: int, buffer: int) -> View:
+        """The result takes over the memory of a value that dies at this node."""
+        view = whole(buffer, node.types[result])
+        self.set_view(node, view, result)
+        return view
+
+    def home(self, node: Node, result: int = 0) -> int | None:
+        """The caller's buffer that this result was placed in, if any."""
+        return self._homes.get((node, result))
+
+    def dies_here(self, operand: Node, reader: Node) -> bool:
+        """Whether `reader` is the last to read the temporary behind `operand`, which fills its buffer."""
+        base = self._base[operand]
+        view = self._views[operand, 0]
+        buffer = self.buffers[view.buffer]
+        return (
+            buffer.memory is Memory.TEMPORARY
+            and base in self._last_reader
+            and self._views.get(base, view).buffer == view.buffer
+            and self._last_reader[base] == self.position[reader]
+            and view.contiguous
+            and view.dtype.itemsize * view.numel == buffer.nbytes
+        )
+
+    def scratch(self, kind: TensorType, name: str) -> View:
+        return whole(self.new_buffer(name, Memory.TEMPORARY, kind.nbytes), kind)
+
+    def packed(self, node: Node) -> View:
+        """The value contiguous: its own view, or a copy made once."""
+        view = self.view(node)
+        if view.contiguous:
+            return View(view.buffer, view.offset, view.shape, contiguous_strides(view.shape), view.dtype)
+        if node not in self._packed:
+            copy = self.scratch(node.type, f"%{node.id} contiguous")
+            self.emit(node, "copy", (copy, view), 1)
+            self._packed[node] = copy
+        return self._packed[node]
+
+    def new_buffer(self, name: str, memory: Memory, nbytes: int) -> int:
+        self.buffers.append(Buffer(len(self.buffers), name, memory, nbytes))
+        return len(self.buffers) - 1
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        node: Node,
+        kernel: str,
+        operands: Sequence[View],
+        n_outputs: int,
+        ints: tuple[int, ...] = (),
+        floats: tuple[float, ...] = (),
+        code: tuple[Instruction, ...] = (),
+        temporaries: int = 0,
+    ) -> None:
+        step = Step(kernel, tuple(operands), n_outputs, node, ints, floats, code, temporaries)
+        nbytes = self.target.workspace_bytes(step)
+        if nbytes:
+            step.workspace = self.new_buffer(f"%{node.id} {kernel} workspace", Memory.WORKSPACE, nbytes)
+        self.steps.append(step)
+
+    def finish(self) -> None:
+        """Copies outputs that could not be computed in place: plain outputs first, since a donated
+        input may still be one of them; then those that overwrite inputs."""
+        late: list[tuple[Node, View, View]] = []
+        for index, (node, buffer) in enumerate(zip(self.graph.outputs, self.output_buffers, strict=True)):
+            source = self.view(node)
+            destination = whole(buffer, node.type)
+            if source.buffer == buffer and source.contiguous:
+                continue
+            if index not in self.graph.donations:
+                self.emit(node, "copy", (destination, source), 1)
+            elif self.buffers[source.buffer].in_arena:
+                late.append((node, destination, source))
+            else:  # the source may itself be overwritten below
+                copy = self.scratch(node.type, f"%{node.id} moved")
+                self.emit(node, "copy", (copy, source), 1)
+                late.append((node, destination, copy))
+        for node, destination, source in late:
+            self.emit(node, "copy", (destination, source), 1)
+
+    # --- where values live ----------------------------------------------------------------------
+
+    def _bind_input(self, node: Node) -> None:
+        role = ROLES[str(node.attrs["role"])]
+        buffer = self.new_buffer(str(node.attrs["name"]), role, node.type.nbytes)
+        self.set_view(node, whole(buffer, node.type))
+
+    def _trace_bases(self) -> dict[Node, tuple[Node, int]]:
+        """For each node the (node, result) whose memory a view of it would show."""
+        base: dict[Node, tuple[Node, int]] = {}
+        for node in self.graph.nodes:
+            if node.op == "result" and node.inputs[0].op != "split":
+                base[node] = (node.inputs[0], _index(node))
+            elif node.op in VIEW_OPS:
+                base[node] = base[node.inputs[0]]
+            else:
+                base[node] = (node, 0)
+        return base
+
+    def _trace_readers(self) -> dict[tuple[Node, int], int]:
+        """The position of the last node that reads each base; outputs are read after the end."""
+        last: dict[tuple[Node, int], int] = {}
+        for index, node in enumerate(self.graph.nodes):
+            for source in node.inputs:
+                if len(source.types) == 1 or source.op == "split":
+                    last[self._base[source]] = index
+        for node in self.graph.outputs:
+            last[self._base[node]] = len(self.graph.nodes)
+        return last
+
+    def _place_outputs(self) -> list[int]:
+        """Chooses each output's buffer and which results can be computed right there."""
+        buffers: list[int] = []
+        for index, node in enumerate(self.graph.outputs):
+            donated = self.graph.donations.get(index)
+            if donated is None:
+                buffers.append(self.new_buffer(f"output {index}", Memory.OUTPUT, node.type.nbytes))
+            else:
+                buffers.append(self.view(donated).buffer)
+            maker = self._maker(node)
+            if maker is None or maker in self._homes or maker[0].op in ("input", "constant"):
+                continue
+            if donated is None or self._may_overwrite(maker[0], donated):
+                self._homes[maker] = buffers[-1]
+        return buffers
+
+    def _maker(self, node: Node) -> tuple[Node, int] | None:
+        """The result that holds exactly this output's elements in order, seen through reshapes."""
+        while node.op in ("reshape", "check_finite"):
+            node = node.inputs[0]
+        if node.op == "result" and node.inputs[0].op != "split":
+            return node.inputs[0], _index(node)
+        return None if node.op in VIEW_OPS else (node, 0)
+
+    def _may_overwrite(self, maker: Node, donated: Node) -> bool:
+        """Whether `maker` may write over the donated input: nobody reads it later, and the maker
+        itself reads it only element by element."""
+        place = self.position[maker]
+        if any(self._base[output] == (donated, 0) for output in self.graph.outputs):
+            return False
+        for index, node in enumerate(self.graph.nodes):
+            for operand, source in enumerate(node.inputs):
+                if self._base[source] != (donated, 0):
+                    continue
+                if node.op in VIEW_OPS:
+                    continue
+                if index > place or (index == place and not lower.reads_in_place(node, operand, source, donated)):
+                    return False
+        return True
+
+
+def whole(buffer: int, kind: TensorType) -> View:
+    return View(buffer, 0, kind.shape, contiguous_strides(kind.shape), kind.dtype)
+
+
+def _index(node: Node) -> int:
+    index = node.attrs["index"]
+    if not isinstance(index, int):
+        raise VerifyError("result-index", f"{node} has index {index!r}: expected an integer")
+    return index
+
+
+__all__ = ["Plan", "Planner", "build", "whole"]

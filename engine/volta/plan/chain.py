@@ -1,0 +1,58 @@
+"""Instructions of an elementwise chain: registers assigned, temporaries reused, in-place outputs safe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from volta.ir.graph import Node
+from volta.ir.ops import OPS
+from volta.plan.steps import Instruction
+
+
+def instructions(
+    body: Sequence[Node],
+    sources: Mapping[Node, int],
+    outputs: Sequence[tuple[Node, int]],
+    shared: Mapping[int, int],
+    first_temporary: int,
+) -> tuple[tuple[Instruction, ...], int]:
+    """Lowers elementwise nodes to instructions.
+
+    sources: registers that hold values before the chain starts. outputs: (node, register to write).
+    shared: output register -> source register in the same memory; such an output is only written
+    once nothing reads that source any more. Gives the instructions and the number of temporaries.
+    """
+    last_read = {source: index for index, node in enumerate(body) for source in node.inputs}
+    ends = {register: max((last_read.get(node, -1) for node, r in sources.items() if r == register), default=-1)
+            for register in sources.values()}
+    wanted: dict[Node, list[int]] = {}
+    for node, register in outputs:
+        wanted.setdefault(node, []).append(register)
+
+    register_of = dict(sources)
+    code: list[Instruction] = []
+    late: list[Instruction] = []  # copies to outputs whose memory is read until later
+    free: list[int] = []
+    used = 0
+    for index, node in enumerate(body):
+        reads = tuple(register_of[source] for source in node.inputs)
+        dying = {register_of[s] for s in node.inputs if last_read[s] == index and s not in wanted}
+        free += sorted(register for register in dying if register >= first_temporary)
+        targets = wanted.get(node, [])
+        ready = [r for r in targets if r not in shared or ends.get(shared[r], -1) <= index]
+        if ready:
+            target = ready[0]
+        elif free:
+            target = free.pop()
+        else:
+            target = first_temporary + used
+            used += 1
+        code.append(Instruction(node.op, target, reads, OPS[node.op].immediates(node.attrs)))
+        register_of[node] = target
+        for other in targets:
+            if other != target:
+                (code if other in ready else late).append(Instruction("copy", other, (target,)))
+    for node, register in outputs:  # a source handed through unchanged
+        if node in sources and sources[node] != register:
+            late.append(Instruction("copy", register, (sources[node],)))
+    return tuple(code + late), used

@@ -1,0 +1,1 @@
+"""The gateway: the one way from a graph to running code."""

@@ -1,0 +1,87 @@
+"""The runtime policy: device, threads, instruction set, determinism. Explicit, never hidden."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+from volta.errors import UsageError
+
+DEVICES = ("auto", "cpu", "opencl", "cuda")
+ISAS = ("auto", "ref", "avx2", "avx512", "amx")
+DETERMINISM = ("strict", "balanced", "fast")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the user asked for. threads 0: as many as the process may use. max_bytes: refuse plans
+    that need more. passes: names to run, None for all."""
+
+    device: str = "auto"
+    threads: int = 0
+    isa: str = "auto"
+    determinism: str = "strict"
+    max_bytes: int | None = None
+    passes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _choice("device", self.device, DEVICES)
+        _choice("isa", self.isa, ISAS)
+        _choice("determinism", self.determinism, DETERMINISM)
+        if not 0 <= self.threads <= 1024:
+            raise UsageError(f"[runtime] threads is {self.threads}: expected 0 (all) to 1024")
+        if self.max_bytes is not None and self.max_bytes < 0:
+            raise UsageError(f"[runtime] max_bytes is {self.max_bytes}: expected a number of bytes")
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"[runtime] {name} is {value!r}: expected one of {', '.join(choices)}")
+
+
+def from_environment() -> Policy:
+    """VOLTA_DEVICE, VOLTA_NUM_THREADS, VOLTA_ISA, VOLTA_DETERMINISM; defaults where unset."""
+    threads = os.environ.get("VOLTA_NUM_THREADS", "0") or "0"
+    if not threads.isdecimal():
+        raise UsageError(f"[runtime] VOLTA_NUM_THREADS is {threads!r}: expected a whole number")
+    return Policy(
+        device=os.environ.get("VOLTA_DEVICE") or "auto",
+        threads=int(threads),
+        isa=os.environ.get("VOLTA_ISA") or "auto",
+        determinism=os.environ.get("VOLTA_DETERMINISM") or "strict",
+    )
+
+
+_current: ContextVar[Policy | None] = ContextVar("volta_policy", default=None)
+
+
+def current() -> Policy:
+    """The innermost `runtime(...)`, else the environment's."""
+    return _current.get() or from_environment()
+
+
+@contextmanager
+def runtime(
+    device: str | None = None,
+    threads: int | None = None,
+    isa: str | None = None,
+    determinism: str | None = None,
+    max_bytes: int | None = None,
+    passes: tuple[str, ...] | None = None,
+) -> Iterator[Policy]:
+    """Sets the policy for a block; what is not given stays as it is outside.
+
+    >>> with vt.runtime(device="cpu", threads=2, isa="avx2", determinism="strict"):
+    ...     y = vt.matmul(a, b)
+    """
+    given = {"device": device, "threads": threads, "isa": isa, "determinism": determinism,
+             "max_bytes": max_bytes, "passes": passes}
+    policy = replace(current(), **{name: value for name, value in given.items() if value is not None})
+    token = _current.set(policy)
+    try:
+        yield policy
+    finally:
+        _current.reset(token)

@@ -1,0 +1,1 @@
+"""Training: text, batches, schedules, checkpoints and the loop."""

@@ -1,0 +1,304 @@
+"""Build, test and try Volta: `python3 noxfile.py -l` lists what there is.
+
+This file runs by itself on a bare machine: `python3 noxfile.py -s NAME` puts nox into .venv when it
+is not installed, and goes on. Who has nox says `nox -s NAME`. Arguments after `--` go to the session.
+"""
+
+# Down to `import nox` this must parse on any Python 3, so that an old one gets a line, not a traceback.
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+OLDEST_PYTHON = (3, 11)
+OLDEST_NOX = "2025.5.1"
+
+
+def bootstrap(arguments: "list[str]") -> None:
+    """Replaces this process by nox, or exits with one line that says why it cannot."""
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        give_up(
+            "this is Python {}.{}: Volta needs {}.{} or newer".format(*sys.version_info[:2], *OLDEST_PYTHON)
+        )
+    python = Path(sys.executable)
+    if not has_nox(python):
+        python = ROOT / ".venv" / "bin" / "python"
+        if not has_nox(python):
+            install_nox(python)
+    os.execv(python, [str(python), "-m", "nox", "-f", str(ROOT / "noxfile.py"), *arguments])
+
+
+def give_up(line: str) -> None:
+    sys.exit(f"noxfile: {line}")
+
+
+def has_nox(python: Path) -> bool:
+    """Whether this interpreter runs, is new enough, and has a nox that is new enough."""
+    check = (
+        "import sys, nox; from importlib.metadata import version;"
+        "number = lambda text: [int(part) for part in text.split('.')[:3]];"
+        f"sys.exit(sys.version_info[:2] < {OLDEST_PYTHON} or number(version('nox')) < number('{OLDEST_NOX}'))"
+    )
+    return succeeds([python, "-c", check])
+
+
+def install_nox(python: Path) -> None:
+    """Makes .venv, or completes one, with nox in it."""
+    where = ROOT / ".venv"
+    if not succeeds([python, "-c", f"import sys, pip; sys.exit(sys.version_info[:2] < {OLDEST_PYTHON})"]):
+        if where.exists():
+            give_up(".venv holds no Python 3.11 or newer with pip: remove it and run this again")
+        if not find_spec("venv") or not find_spec("ensurepip"):
+            give_up(to_install([debian_python() + "-venv", *missing_for_building()]))
+        print("noxfile: making .venv", flush=True)
+        failed = 1
+        try:
+            failed, output = run([sys.executable, "-m", "venv", where])
+        finally:  # also when interrupted: half an environment must not stay
+            if failed:
+                shutil.rmtree(where, ignore_errors=True)
+        if failed:
+            give_up(f"could not make .venv: {last_line(output)}")
+    print("noxfile: installing nox into .venv", flush=True)
+    failed, output = run(
+        [python, "-m", "pip", "install", "--disable-pip-version-check", f"nox>={OLDEST_NOX}"]
+    )
+    if failed:
+        give_up(f"could not install nox: {pip_problem(output) or last_line(output)}")
+
+
+def missing_for_building() -> "list[str]":
+    """Debian's names of the packages without which no C extension can be compiled."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "gcc")[0]
+    missing = []
+    if not shutil.which(compiler):
+        missing.append("gcc")
+    elif not succeeds([compiler, "-E", "-x", "c", "-include", "stdlib.h", os.devnull]):
+        missing.append("libc6-dev")
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        missing.append(debian_python() + "-dev")
+    return missing
+
+
+def debian_python() -> str:
+    return "python{}.{}".format(*sys.version_info[:2])
+
+
+def to_install(packages: "list[str]") -> str:
+    return (
+        f"this machine lacks {', '.join(packages)}: an administrator can `apt install {' '.join(packages)}`"
+    )
+
+
+def pip_problem(output: str) -> str:
+    """One line where no network explains it all; else nothing: pip's own lines must be read."""
+    signs = (
+        "NewConnectionError",
+        "NameResolutionError",
+        "ConnectTimeoutError",
+        "ReadTimeoutError",
+        "ProxyError",
+    )
+    fetched_nothing = (
+        "No matching distribution" in output or "Could not install packages due to an OSError" in output
+    )
+    offline = fetched_nothing and any(sign in output for sign in signs)
+    return "pip cannot reach its package index; is there a network?" if offline else ""
+
+
+def last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2]
+
+
+def run(command: "list[str | Path]") -> "tuple[int, str]":
+    """A command's exit code and all that it printed; one that is not there has failed."""
+    pipe, stdout = subprocess.PIPE, subprocess.STDOUT
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stdout, errors="replace")
+    except OSError as error:
+        return 127, str(error)
+    return done.returncode, done.stdout
+
+
+def succeeds(command: "list[str | Path]") -> bool:
+    return run(command)[0] == 0
+
+
+if __name__ == "__main__":
+    try:
+        bootstrap(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+# --- the sessions ---------------------------------------------------------------------------------
+import hashlib
+import importlib.machinery
+import json
+from collections.abc import Iterable
+
+import nox
+from nox.command import CommandFailed
+
+nox.needs_version = f">={OLDEST_NOX}"
+nox.options.reuse_venv = "yes"
+nox.options.stop_on_first_error = False
+
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+C_SOURCES = ROOT / "engine" / "csrc"
+COVERAGE_FLOOR = 95.0  # percent of lines, for each of:
+COVERED = ("ir", "passes", "plan", "runtime", "train")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, formatting, types and import edges: ruff, mypy --strict, import-linter, clang-format."""
+    install(session, *PROJECT["project"]["dependencies"], *group("lint"))
+    commands = (
+        ("ruff", "check"),
+        ("ruff", "format", "--check"),
+        ("mypy",),
+        ("lint-imports",),
+        ("clang-format", "--dry-run", "-Werror", *c_files()),
+    )
+    failed = []
+    for command in commands:  # all of them, so that every finding shows at once
+        try:
+            session.run(*command, env={"PYTHONPATH": str(ROOT / "engine")})
+        except CommandFailed:
+            failed.append(" ".join(command[:2]))
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every test but the slow ones, on all CPUs, with the coverage floor. Arguments go to pytest."""
+    install_volta(session, "test")
+    if session.posargs:  # some of the tests: no coverage to judge
+        session.run("pytest", *session.posargs)
+    else:
+        session.run("pytest", "-m", "not slow", *workers(), "--cov", "--cov-report=")
+        check_coverage(session)
+
+
+@nox.session
+def quickstart(session: nox.Session) -> None:
+    """Train, save, reload and sample a small model. `-- --text FILE_OR_DIR` for any text, `-- --short`."""
+    install_volta(session)
+    session.chdir(session.invoked_from)  # a relative --text is the caller's
+    session.run("python", "-m", "volta", "quickstart", *session.posargs)
+
+
+@nox.session(default=False)
+def slow(session: nox.Session) -> None:
+    """The tests marked slow. Arguments go to pytest."""
+    install_volta(session, "test")
+    session.run("pytest", "-m", "slow", *(session.posargs or workers()))
+
+
+@nox.session(default=False)
+def fmt(session: nox.Session) -> None:
+    """Apply the formatting that `lint` checks, and the fixes that ruff calls safe."""
+    install(session, *group("lint"))
+    session.run("ruff", "check", "--fix-only")
+    session.run("ruff", "format")
+    session.run("clang-format", "-i", *c_files())
+
+
+@nox.session(default=False)
+def build(session: nox.Session) -> None:
+    """Compile the C kernels, then `volta doctor`: what this machine can run."""
+    install_volta(session)
+    session.run("python", "-m", "volta", "doctor", *session.posargs)
+
+
+@nox.session(default=False)
+def bench_train(session: nox.Session) -> None:
+    """A training step beside PyTorch's on this machine (installs torch into this session only)."""
+    install_volta(session, extra="[peers]")
+    session.run("python", "-m", "volta.bench.train", *session.posargs)
+
+
+# --- what the sessions are made of ----------------------------------------------------------------
+
+
+def group(name: str) -> "tuple[str, ...]":
+    """The requirements of a dependency group."""
+    return nox.project.dependency_groups(PROJECT, name)
+
+
+def workers() -> "list[str]":
+    """pytest-xdist's flag: a process for every CPU that this process may use."""
+    cpus = len(os.sched_getaffinity(0))
+    return ["-n", str(cpus)] if cpus > 1 else []
+
+
+def c_files() -> "list[str]":
+    """All C sources and headers; manifests (*.def) are tables, laid out by hand."""
+    found = sorted(path for ending in ("*.c", "*.h") for path in C_SOURCES.rglob(ending))
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
+def check_coverage(session: nox.Session) -> None:
+    """Judges each package on its own: one that is well covered must hide no other."""
+    low = []
+    for package in COVERED:
+        report = ("coverage", "report", f"--include=*/volta/{package}/*")
+        total = str(session.run(*report, "--format=total", silent=True, log=False)).strip()
+        session.log(f"volta.{package}: {total}% of lines covered")
+        if float(total) < COVERAGE_FLOOR:
+            low.append(package)
+            session.run(*report, "--show-missing", "--skip-covered", log=False)
+    if low:
+        session.error(f"covered below {COVERAGE_FLOOR}%: {', '.join(low)}")
+
+
+def install_volta(session: nox.Session, *groups: str, extra: str = "") -> None:
+    """Volta, editable, with its kernels compiled, and what the dependency groups name."""
+    missing = missing_for_building()
+    if missing:
+        session.error(to_install(missing))
+    requirements = [requirement for name in groups for requirement in group(name)]
+    install(session, *requirements, "-e", f".{extra}")
+
+
+def install(session: nox.Session, *arguments: str) -> None:
+    """pip install, but not again where neither the request nor the kernels have changed since."""
+    stamp = Path(session.virtualenv.location, "installed.sha256")
+    if stamp.is_file() and stamp.read_text() == fingerprint(arguments):
+        return
+    stamp.unlink(missing_ok=True)
+    session.log(f"pip install {' '.join(arguments)}")
+    failed, output = run(
+        [Path(session.bin, "python"), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+    )
+    if failed:
+        problem = pip_problem(output)
+        if not problem:
+            print(output, file=sys.stderr)
+        session.error(problem or "pip install failed: its output is above")
+    stamp.write_text(fingerprint(arguments))
+
+
+def fingerprint(arguments: "Iterable[str]") -> str:
+    """sha256 of a request to pip; where it names this project, of what the kernels are made from and
+    of the compiled library too, which other environments share and may have made from other sources.
+    """
+    content = hashlib.sha256(
+        json.dumps([*arguments, os.environ.get("CC"), os.environ.get("CFLAGS")]).encode()
+    )
+    if "-e" in arguments:
+        library = [
+            ROOT / "engine" / "volta" / f"_native{end}" for end in importlib.machinery.EXTENSION_SUFFIXES
+        ]
+        for path in (ROOT / "pyproject.toml", ROOT / "setup.py", *sorted(C_SOURCES.rglob("*")), *library):
+            if path.is_file():
+                content.update(
+                    f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode() + path.read_bytes()
+                )
+    return content.hexdigest()
