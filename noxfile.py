@@ -162,7 +162,7 @@ def lint(session: nox.Session) -> None:
         ("ruff", "check"),
         ("ruff", "format", "--check"),
         ("mypy",),
-        ("lint-imports",),
+        ("lint-imports", "--no-logo"),
         ("clang-format", "--dry-run", "-Werror", *c_files()),
     )
     failed = []
@@ -273,7 +273,7 @@ def install(session: nox.Session, *arguments: str) -> None:
     if stamp.is_file() and stamp.read_text() == fingerprint(arguments):
         return
     stamp.unlink(missing_ok=True)
-    session.log(f"pip install {' '.join(arguments)}")
+    session.log(f"pip install {' '.join(arguments)}{' (compiles the kernels)' if '-e' in arguments else ''}")
     failed, output = run(
         [Path(session.bin, "python"), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
     )

@@ -14,7 +14,6 @@ typedef struct volta_program volta_program;
   RULE(THREADS, "the number of threads is outside 1 .. 256") \
   RULE(ARENA, "the arena's size is negative") \
   RULE(KERNEL, "there is no kernel of this number") \
-  RULE(UNAVAILABLE, "the kernel has no implementation in this build") \
   RULE(OPERAND_RANGE, "the step's operands are outside the operand table") \
   RULE(OPERAND_COUNT, "the kernel takes another number of operands or outputs") \
   RULE(INSTRUCTION_RANGE, "the step's instructions are outside the instruction table") \
@@ -25,6 +24,7 @@ typedef struct volta_program volta_program;
   RULE(READ, "an instruction reads a register before it is written") \
   RULE(UNWRITTEN, "an output is never written") \
   RULE(OVERWRITTEN, "an instruction reads an input whose memory was overwritten before") \
+  RULE(OVERLAP, "an output shares memory with another operand and is not the very same view") \
   RULE(BUFFER, "an operand names a buffer that does not exist") \
   RULE(DTYPE, "an operand has a dtype that does not exist") \
   RULE(RANK, "an operand's rank is outside 0 .. 6") \

@@ -171,6 +171,30 @@ static int same_memory(const volta_operand *a, const volta_operand *b) {
          view_bytes(b, &b_low, &b_high) && a_low < b_high && b_low < a_high;
 }
 
+static int same_view(const volta_operand *a, const volta_operand *b) {
+  if (a->offset != b->offset || a->rank != b->rank) return 0;
+  for (int32_t axis = 0; axis < a->rank; axis++) {
+    if (a->shape[axis] > 1 && a->stride[axis] != b->stride[axis]) return 0;
+  }
+  return 1;
+}
+
+/* A chain may work in place, element by element; any other overlap would race. */
+static int verify_overlap(const volta_tables *t, int32_t s, volta_error *error) {
+  const volta_step *step = &t->steps[s];
+  const volta_operand *operands = t->operands + step->first_operand;
+  if (step->kernel != VOLTA_KERNEL_CHAIN) return VOLTA_OK;
+  for (int32_t output = 0; output < step->n_outputs; output++) {
+    for (int32_t other = output + 1; other < step->n_operands; other++) {
+      if (!same_memory(&operands[output], &operands[other])) continue;
+      if (other < step->n_outputs || !same_view(&operands[output], &operands[other])) {
+        return broken(error, s, VOLTA_RULE_OVERLAP, other);
+      }
+    }
+  }
+  return VOLTA_OK;
+}
+
 /* A register may be read when it is an input whose memory is intact, or was written before; a
  * matmul's register 0 holds the product from the start. */
 static int verify_read(const volta_step *step, const volta_operand *operands, int reg,
@@ -230,9 +254,6 @@ static int verify_shape_of_step(const volta_tables *t, int32_t s, volta_error *e
   if (step->kernel < 0 || step->kernel >= VOLTA_KERNEL_COUNT) {
     return broken(error, s, VOLTA_RULE_KERNEL, step->kernel);
   }
-  if (volta_targets[t->isa][step->kernel].run == NULL) {
-    return broken(error, s, VOLTA_RULE_UNAVAILABLE, step->kernel);
-  }
   if (outside(step->first_operand, step->n_operands, t->n_operands)) {
     return broken(error, s, VOLTA_RULE_OPERAND_RANGE, step->first_operand);
   }
@@ -276,6 +297,7 @@ int volta_verify_steps(const volta_tables *t, volta_extent *extents, int64_t *st
     for (int32_t o = 0; status == VOLTA_OK && o < t->steps[s].n_operands; o++) {
       status = verify_operand(t, s, o, extents, &step_end[s], error);
     }
+    if (status == VOLTA_OK) status = verify_overlap(t, s, error);
     if (status == VOLTA_OK) status = verify_code(t, s, error);
     if (status == VOLTA_OK) status = verify_workspace(t, s, &step_end[s], error);
     if (status != VOLTA_OK) return status;

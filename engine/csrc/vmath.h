@@ -87,7 +87,7 @@ VOLTA_FN float volta_float(volta_u32 b) {
  * difference is below 1/2: both are multiples of 2^-24 then. */
 #define VOLTA_LOG2E 1.44269502f
 #define VOLTA_LN2_HI 0.693147182f
-#define VOLTA_LN2_LO -1.90465421e-09f
+#define VOLTA_LN2_LO (-1.90465421e-09f)
 
 /* Rounding to an integer: for |t| < 2^22, t + 1.5*2^23 has a last place of 1, so the sum's low bits
  * hold round(t), and subtracting 1.5*2^23 gives it back as a float. Adding a bias B as well leaves
@@ -270,7 +270,7 @@ VOLTA_FN float volta_silu_slope(float x) {
 #define VOLTA_GELU_K0_HI 2.30220795f
 #define VOLTA_GELU_K0_LO 2.5136697e-07f
 #define VOLTA_GELU_K1 0.102943242f
-#define VOLTA_GELU_K1_LO -2.01619854e-09f
+#define VOLTA_GELU_K1_LO (-2.01619854e-09f)
 
 VOLTA_FN float volta_gelu_tanh(float x) {
   float z = VOLTA_ABS(x);

@@ -398,6 +398,20 @@ def cache_update(cache: Tensor, new: Tensor, position: Tensor) -> Tensor:
     return apply("cache_update", cache, new, position)
 
 
+def mark_seen(seen: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """seen i32 [B, V] with 1 at the first lengths[b] tokens of each row of tokens [B, T]."""
+    return apply("mark_seen", seen, tokens, lengths)
+
+
+def sample(logits: Tensor, seen: Tensor, rng: Tensor, settings: Tensor, top_k: Tensor) -> Tensor:
+    """One token i32 [B] per row of logits [B, V]; governance/determinism.md N8 defines the draw.
+
+    rng i32 [B, 4]: seed low, seed high, stream, counter. settings f32 [B, 4]: temperature (0: greedy), top_p,
+    repetition penalty (of tokens that `seen` marks), min_p. top_k i32 [B] (0: all).
+    """
+    return apply("sample", logits, seen, rng, settings, top_k)
+
+
 def check_finite(x: Tensor, names: Sequence[str] = ()) -> Tensor:
     """x itself; the program stops with NotFiniteError, naming the element, where x has NaN or infinity."""
     return apply("check_finite", x, names=tuple(names))

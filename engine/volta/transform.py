@@ -94,13 +94,16 @@ class Compiled:
                    for array, kind in zip(results, executable.output_types, strict=True)]
         return tree.unflatten(traced.structure, iter(outputs))
 
-    def bind(self, *args: Any) -> BoundCall:
+    def bind(self, *args: Any, shared: Sequence[int] = ()) -> BoundCall:
         """Binds memory for these arguments once, to run many times. Donated tensors are given away; the
-        others are copied, so that writing to `arguments` changes no Tensor."""
+        others are copied, so that writing to `arguments` changes no Tensor, except those of the
+        argument positions `shared`, which are only read."""
         traced, executable = self._prepare(args)
         leaves, structure = tree.flatten(args, is_tensor)
         donated = {i for position in self._donate for i in range(*traced.spans[position])}
-        arrays = [leaf.donate() if i in donated else leaf.storage().copy() for i, leaf in enumerate(leaves)]
+        kept = {i for position in shared for i in range(*traced.spans[position])}
+        arrays = [leaf.donate() if i in donated else leaf.storage() if i in kept else leaf.storage().copy()
+                  for i, leaf in enumerate(leaves)]
         session = executable.bind([*arrays, *(tensor.storage() for tensor in traced.captured)])
         return BoundCall(executable, session, tree.unflatten(structure, iter(session.inputs[: len(leaves)])),
                          tree.unflatten(traced.structure, iter(session.outputs)), traced.graph)

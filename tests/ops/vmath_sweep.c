@@ -8,8 +8,9 @@
  *   vmath_sweep philox C0 C1 C2 C3 K0 K1              one block of the generator
  *   vmath_sweep uniform START COUNT STRIDE            least and greatest volta_uniform, hash
  *   vmath_sweep normal COUNT                          mean, variance, largest size, hash
+ *   vmath_sweep pair   A B                            the two normal values of two words
  *
- * BITS, START and the Philox words are hexadecimal, COUNT and STRIDE decimal; input i is the float
+ * BITS, START and the generator's words are hexadecimal, COUNT and STRIDE decimal; input i is the float
  * with bits START + i * STRIDE modulo 2^32.
  *
  * The unit of error is one ulp of the true value's binade (2^-149 for subnormals). For a slope,
@@ -30,14 +31,14 @@
 
 enum { CHUNK = 4096 };
 
-static const double two_over_sqrt_pi_root2 = 1.5957691216057307118; /* 2 sqrt(2/pi) */
+static const double two_root_two_over_pi = 1.5957691216057307118; /* 2 sqrt(2/pi) */
 static const double one_over_sqrt_2pi = 0.39894228040143267794;
 static const double cubic = 0.044715;
 
 static double sigmoid_true(double x) { return 1.0 / (1.0 + exp(-x)); }
 static double silu_true(double x) { return x < -1e3 ? -0.0 : x * sigmoid_true(x); }
 static double gelu_tanh_true(double x) {
-  double v = two_over_sqrt_pi_root2 * (x + cubic * x * x * x);
+  double v = two_root_two_over_pi * (x + cubic * x * x * x);
   return x < -1e3 ? -0.0 : x * sigmoid_true(v);
 }
 static double gelu_erf_true(double x) {
@@ -50,8 +51,8 @@ static double silu_slope_true(double x) {
 }
 static double gelu_tanh_slope_true(double x) {
   if (fabs(x) > 1e2) return x > 0.0 ? 1.0 : 0.0;
-  double v = two_over_sqrt_pi_root2 * (x + cubic * x * x * x);
-  double dv = two_over_sqrt_pi_root2 * (1.0 + 3.0 * cubic * x * x);
+  double v = two_root_two_over_pi * (x + cubic * x * x * x);
+  double dv = two_root_two_over_pi * (1.0 + 3.0 * cubic * x * x);
   return sigmoid_true(v) + x * dv * sigmoid_true(v) * sigmoid_true(-v);
 }
 static double gelu_erf_slope_true(double x) {
@@ -76,12 +77,13 @@ static double gelu_erf_slope_true(double x) {
   ROW(gelu_erf_slope, gelu_erf_slope_true, 1)   \
   ROW(silu_slope, silu_slope_true, 1)
 
-#define LOOP(name, truth, slope)                                                            \
-  __attribute__((noinline)) static void map_##name(const float *restrict x, float *restrict y) { \
-    for (int i = 0; i < CHUNK; ++i) y[i] = volta_##name(x[i]);                              \
-  }                                                                                         \
-  static void true_##name(const float *restrict x, double *restrict y, int n) {             \
-    for (int i = 0; i < n; ++i) y[i] = truth((double)x[i]);                                 \
+/* Plain loops over arrays, so that each target's vector code is what is judged */
+#define LOOP(name, truth, slope)                                                \
+  static void map_##name(const float *restrict x, float *restrict y) {          \
+    for (int i = 0; i < CHUNK; ++i) y[i] = volta_##name(x[i]);                  \
+  }                                                                             \
+  static void true_##name(const float *restrict x, double *restrict y, int n) { \
+    for (int i = 0; i < n; ++i) y[i] = truth((double)x[i]);                     \
   }
 FUNCTIONS(LOOP)
 
@@ -95,7 +97,7 @@ struct function {
 static const struct function functions[] = {FUNCTIONS(ENTRY)};
 enum { FUNCTION_COUNT = sizeof functions / sizeof functions[0] };
 
-static double error_units(float y, double r, int slope) {
+static inline double error_units(float y, double r, int slope) {
   if (isnan(r) || isnan(y)) return isnan(r) && isnan(y) ? 0.0 : INFINITY;
   if (isinf(r)) return (double)y == r ? 0.0 : INFINITY;
   if (y == 0.0f && !slope && !signbit(y) != !signbit(r)) return INFINITY;
@@ -104,11 +106,16 @@ static double error_units(float y, double r, int slope) {
     if (fabs(r) >= 0x1p128) return !signbit(y) == !signbit(r) ? 0.0 : INFINITY;
     size = copysign(0x1p128, size); /* the first float that is not there */
   }
-  int binade = r == 0.0 ? -126 : ilogb(r);
-  int least = slope ? -1 : -126; /* 2^-24 is one ulp of the binade of 1/2 */
+  uint64_t bits;
+  memcpy(&bits, &r, sizeof bits);
+  uint64_t binade = (bits >> 52) & 0x7ffu; /* biased by 1023 */
+  const uint64_t least = slope ? 1023 - 1 : 1023 - 126; /* 2^-24 is one ulp of the binade of 1/2 */
   if (binade < least) binade = least;
-  if (binade > 127) binade = 127;
-  return fabs(size - r) * ldexp(1.0, 23 - binade);
+  if (binade > 1023 + 127) binade = 1023 + 127;
+  bits = (2 * 1023 + 23 - binade) << 52; /* 2^(23 - binade), one over the unit */
+  double scale;
+  memcpy(&scale, &bits, sizeof scale);
+  return fabs(size - r) * scale;
 }
 
 /* Order does not matter: the sum of a mixed word for each pair (splitmix64's finaliser) */
@@ -211,6 +218,14 @@ static int normal(uint64_t count) {
   return 0;
 }
 
+static int pair(char **words) {
+  float z0, z1;
+  volta_normal_pair((uint32_t)strtoul(words[0], NULL, 16), (uint32_t)strtoul(words[1], NULL, 16),
+                    &z0, &z1);
+  printf("%08" PRIx32 " %08" PRIx32 "\n", volta_bits(z0), volta_bits(z1));
+  return 0;
+}
+
 int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";
   if (strcmp(mode, "list") == 0 && argc == 2) {
@@ -218,6 +233,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (strcmp(mode, "philox") == 0 && argc == 8) return philox(argv + 2);
+  if (strcmp(mode, "pair") == 0 && argc == 4) return pair(argv + 2);
   if (strcmp(mode, "normal") == 0 && argc == 3) return normal(strtoull(argv[2], NULL, 10));
   if (strcmp(mode, "uniform") == 0 && argc == 5)
     return uniform((uint32_t)strtoul(argv[2], NULL, 16), strtoull(argv[3], NULL, 10),

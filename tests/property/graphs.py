@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
+
 from volta.dtypes import bfloat16, bfloat16_from_float32, float32, int32
 from volta.ir.graph import Graph, GraphBuilder, Node
 from volta.ir.ops import ELEMENTWISE
@@ -66,7 +67,9 @@ def _small(node: Node) -> bool:
 
 def elementwise(grow: Growth) -> None:
     op = grow.draw(st.sampled_from(ELEMENTWISE))
-    operands = [grow.draw(st.sampled_from([v for v in grow.values if v.dtype == float32])) for _ in op.operands]
+    operands = [
+        grow.draw(st.sampled_from([v for v in grow.values if v.dtype == float32])) for _ in op.operands
+    ]
     shape = broadcast([operand.shape for operand in operands])
     if shape is None or int(np.prod(shape)) > LARGEST or len(shape) > 4:
         operands = operands[:1] * len(operands)
@@ -121,7 +124,9 @@ def split(grow: Growth) -> None:
 def pad(grow: Growth) -> None:
     x = grow.pick(lambda node: node.type.numel <= LARGEST // 8)
     if x is not None:
-        grow.add("pad", (x,), low=[grow.integer(0, 1) for _ in x.shape], high=[grow.integer(0, 1) for _ in x.shape])
+        grow.add(
+            "pad", (x,), low=[grow.integer(0, 1) for _ in x.shape], high=[grow.integer(0, 1) for _ in x.shape]
+        )
 
 
 def cast(grow: Growth) -> None:
@@ -200,7 +205,9 @@ def attention(grow: Growth) -> None:
     q = grow.numbers(1, 2, grow.integer(1, 2), 4)
     k, v = grow.numbers(1, 1, 3, 4), grow.numbers(1, 1, 3, 4)
     position, causal = grow.literal((1,), 0, 1), grow.draw(st.booleans())
-    grow.add("rotary", (q, grow.numbers(3, 2), grow.numbers(3, 2), position), inverse=grow.draw(st.booleans()))
+    grow.add(
+        "rotary", (q, grow.numbers(3, 2), grow.numbers(3, 2), position), inverse=grow.draw(st.booleans())
+    )
     grow.add("cache_update", (k, grow.numbers(1, 1, 2, 4), position))
     turned, keys = grow.values[-2:]
     o, stats = grow.build.results("attention", (turned, keys, v, position), {"scale": 0.5, "causal": causal})
@@ -218,8 +225,9 @@ def random(grow: Growth) -> None:
 
 def sampling(grow: Growth) -> None:
     logits = grow.numbers(2, 5)
-    seen = grow.build.add("mark_seen", (grow.literal((2, 5), 0, 1), grow.literal((2, 3), 0, 4),
-                                        grow.literal((2,), 0, 3)))
+    seen = grow.build.add(
+        "mark_seen", (grow.literal((2, 5), 0, 1), grow.literal((2, 3), 0, 4), grow.literal((2,), 0, 3))
+    )
     settings = grow.build.constant(np.array([[0.7, 0.9, 1.1, 0.05], [0.0, 1.0, 1.0, 0.0]], np.float32))
     grow.add("sample", (logits, seen, grow.literal((2, 4), 0, 99), settings, grow.literal((2,), 0, 5)))
 
@@ -240,9 +248,29 @@ def chain(grow: Growth) -> None:
         grow.add("fused", (x, x), body=graph)
 
 
-STEPS: tuple[Step, ...] = (elementwise, elementwise, reshape, transpose, slice_, broadcast_to, concat, split, pad, cast,
-                           matmul, reduction, largest, rows, loss, norm, embedding, attention, random, sampling,
-                           checked)
+STEPS: tuple[Step, ...] = (
+    elementwise,
+    elementwise,
+    reshape,
+    transpose,
+    slice_,
+    broadcast_to,
+    concat,
+    split,
+    pad,
+    cast,
+    matmul,
+    reduction,
+    largest,
+    rows,
+    loss,
+    norm,
+    embedding,
+    attention,
+    random,
+    sampling,
+    checked,
+)
 
 
 @st.composite
@@ -263,8 +291,11 @@ def graphs(draw: st.DrawFn, max_steps: int = 10, fused: bool = False, donations:
     outputs = draw(st.lists(st.sampled_from(grow.values), min_size=1, max_size=4))
     donated: dict[int, Node] = {}
     for position, output in enumerate(outputs):
-        free = [node for node in grow.build.inputs
-                if node.types == output.types and node not in (*donated.values(), *outputs)]
+        free = [
+            node
+            for node in grow.build.inputs
+            if node.types == output.types and node not in (*donated.values(), *outputs)
+        ]
         if donations and free and draw(st.booleans()):
             donated[position] = free[0]
     return grow.build.freeze(outputs, donated)

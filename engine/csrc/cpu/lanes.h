@@ -5,7 +5,7 @@
  *   for w in 16, 8, 4, 2, 1:  for j < w:  lane[j] += lane[j + w]
  *   the sum is lane[0]
  *
- * The vector versions rely on one consequence: a lane is never -0: it starts at +0, and
+ * The vector versions rely on one consequence: a lane is never -0, for it starts at +0, and
  * (+0) + (-0) = +0. So adding +0 to a lane that has no element changes nothing, and a tail may be
  * padded with +0.
  */

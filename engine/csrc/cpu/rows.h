@@ -22,16 +22,26 @@ static inline float *volta_element(const volta_call *call, int i, int64_t c) {
   return (float *)call->data[i] + c * volta_last_stride(call, i);
 }
 
+/* Element (r, k) of operand i, a matrix of f32 with any strides. */
+static inline float *volta_entry(const volta_call *call, int i, int64_t r, int64_t k) {
+  return volta_row(call, i, r) + k * volta_last_stride(call, i);
+}
+
+/* Element r of operand i, a vector of i32 with any stride. */
+static inline int32_t volta_index(const volta_call *call, int i, int64_t r) {
+  return ((const int32_t *)call->data[i])[r * volta_last_stride(call, i)];
+}
+
 /* No index is this one: for kernels that skip nothing. */
 #define VOLTA_NO_IGNORE INT64_MIN
 
-/* VOLTA_INDEX_RANGE unless each of the count indices is in [0, limit) or equals `ignore`. Every
- * thread checks all of them before it writes: so nothing is written, and all threads report the
- * same first bad index. */
-static inline int volta_check_indices(const volta_call *call, const int32_t *index, int64_t count,
-                                      int64_t stride, int64_t limit, int64_t ignore) {
-  for (int64_t r = 0; r < count; r++) {
-    const int64_t value = index[r * stride];
+/* VOLTA_INDEX_RANGE unless each element of operand i, a vector of i32, is in [0, limit) or equals
+ * `ignore`. Every thread checks all of them before it writes: so nothing is written, and all
+ * threads report the same first bad index. */
+static inline int volta_check_indices(const volta_call *call, int i, int64_t limit,
+                                      int64_t ignore) {
+  for (int64_t r = 0; r < call->operand[i].shape[0]; r++) {
+    const int64_t value = volta_index(call, i, r);
     if ((value < 0 || value >= limit) && value != ignore)
       return volta_fail(call, VOLTA_INDEX_RANGE, value, limit);
   }

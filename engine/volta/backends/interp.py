@@ -38,15 +38,13 @@ def _argument(node: Node, given: Array) -> Array:
     name = f"[evaluate] argument {node.attrs['name']!r}"
     if given.shape != node.shape:
         raise ShapeError(f"{name} is {given.shape}: expected {node.shape}")
-    if (given.dtype.kind in "iu") != (node.dtype == int32) and given.dtype != np.dtype(bfloat16.numpy):
-        raise DTypeError(f"{name} is {given.dtype}: expected {node.dtype}")
-    if node.dtype == int32:
-        return given.astype(np.int32)
-    if node.dtype != bfloat16:
-        return given.astype(np.float64)
-    if given.dtype == np.dtype(bfloat16.numpy):
+    if node.dtype == bfloat16 and given.dtype == np.dtype(bfloat16.numpy):
         return float32_from_bfloat16(given).astype(np.float64)
-    return OPS["cast"].evaluate([given.astype(np.float64)], {"dtype": bfloat16.name})[0]
+    if given.dtype.kind != ("i" if node.dtype == int32 else "f"):
+        raise DTypeError(f"{name} is {given.dtype}: expected {node.dtype}")
+    if node.dtype == bfloat16:
+        return OPS["cast"].evaluate([given.astype(np.float64)], {"dtype": bfloat16.name})[0]
+    return given.astype(np.int32 if node.dtype == int32 else np.float64)
 
 
 def _results(node: Node, operands: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
@@ -56,5 +54,7 @@ def _results(node: Node, operands: Sequence[tuple[Array, ...]]) -> tuple[Array, 
     if node.op == "fused":
         return tuple(evaluate(attributes.graph(node.attrs, "body"), arrays))
     results = OPS[node.op].evaluate(arrays, node.attrs)
-    return tuple(result.astype(np.int32 if kind.dtype == int32 else np.float64, copy=False)
-                 for result, kind in zip(results, node.types, strict=True))
+    return tuple(
+        result.astype(np.int32 if kind.dtype == int32 else np.float64, copy=False)
+        for result, kind in zip(results, node.types, strict=True)
+    )

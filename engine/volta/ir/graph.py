@@ -97,6 +97,11 @@ class Graph:
                 users[source].append(node)
         return users
 
+    def __repr__(self) -> str:
+        from volta.ir.text import format_graph  # the text form is built on this module
+
+        return format_graph(self)
+
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 
@@ -163,4 +168,3 @@ class GraphBuilder:
     def freeze(self, outputs: Sequence[Node], donations: Mapping[int, Node] | None = None) -> Graph:
         donated = MappingProxyType(dict(donations or {}))
         return Graph(tuple(self._nodes), tuple(self._inputs), tuple(outputs), donated)
-

@@ -107,12 +107,31 @@ class Op:
 
 
 def _elementwise(
-    name: str, signature: str, gradient: vjp.Rule | str, truth: Callable[..., Array], flops: int, *,
-    clause: str = "N0", exact: bool = False, attrs: Mapping[str, str] = NO_ATTRS,
+    name: str,
+    signature: str,
+    gradient: vjp.Rule | str,
+    truth: Callable[..., Array],
+    flops: int,
+    *,
+    clause: str = "N0",
+    exact: bool = False,
+    attrs: Mapping[str, str] = NO_ATTRS,
     immediates: Callable[[Attrs], tuple[float, ...]] = _no_immediates,
 ) -> Op:
-    return Op(name, signature, attrs, shapes.elementwise, gradient, truth, clause, cost.per_element(flops),
-              "elementwise", "chain", exact, immediates)
+    return Op(
+        name,
+        signature,
+        attrs,
+        shapes.elementwise,
+        gradient,
+        truth,
+        clause,
+        cost.per_element(flops),
+        "elementwise",
+        "chain",
+        exact,
+        immediates,
+    )
 
 
 def _binary32(*names: str) -> Callable[[Attrs], tuple[float, ...]]:
@@ -122,9 +141,11 @@ def _binary32(*names: str) -> Callable[[Attrs], tuple[float, ...]]:
 
 def _with_rest(name: str) -> Callable[[Attrs], tuple[float, ...]]:
     """beta and 1 - beta, the difference computed in f32."""
+
     def immediates(attrs: Attrs) -> tuple[float, ...]:
         beta = np.float32(attributes.real(attrs, name))
         return float(beta), float(np.float32(1) - beta)
+
     return immediates
 
 

@@ -5,30 +5,30 @@ Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 20
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Words: TypeAlias = npt.NDArray[np.uint64]
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+LOW = 0xFFFFFFFF
 
 
 def _halves(word: Words, multiplier: int) -> tuple[Words, Words]:
     product = word * np.uint64(multiplier)
-    return product >> _HALF, product & _LOW
+    return product >> np.uint64(32), product & np.uint64(LOW)
 
 
-def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> Words:
-    """Blocks of four 32-bit words: counters of one shape -> that shape and an axis of 4."""
-    c0, c1, c2, c3 = counter
+def philox(counter: Sequence[npt.ArrayLike], key: tuple[int, int]) -> Words:
+    """Blocks of four 32-bit words: four counters that broadcast -> their shape and an axis of 4."""
+    c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(word, np.uint64) for word in counter))
     k0, k1 = key
     for _ in range(10):
         high0, low0 = _halves(c0, 0xD2511F53)
         high1, low1 = _halves(c2, 0xCD9E8D57)
         c0, c1, c2, c3 = high1 ^ c1 ^ np.uint64(k0), low1, high0 ^ c3 ^ np.uint64(k1), low0
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+        k0, k1 = (k0 + 0x9E3779B9) & LOW, (k1 + 0xBB67AE85) & LOW
     return np.stack((c0, c1, c2, c3), axis=-1)
 
 
@@ -37,10 +37,10 @@ def words(count: int, rng: npt.NDArray[np.generic], stream: int) -> Words:
 
     Element i is word i % 4 of the block with counter (i/4 low, i/4 high, stream, step).
     """
-    seed_low, seed_high, step = (int(value) & 0xFFFFFFFF for value in rng)
+    seed_low, seed_high, step = (int(value) & LOW for value in rng)
     block = np.arange(-(-count // 4), dtype=np.uint64)
-    full = (block & _LOW, block >> _HALF, np.full_like(block, stream), np.full_like(block, step))
-    return philox(full, (seed_low, seed_high)).reshape(-1)[:count]
+    counter = (block & np.uint64(LOW), block >> np.uint64(32), stream, step)
+    return philox(counter, (seed_low, seed_high)).reshape(-1)[:count]
 
 
 def uniform(bits: Words) -> npt.NDArray[np.float64]:

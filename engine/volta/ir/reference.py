@@ -185,8 +185,16 @@ def adam_v(v: Array, g: Array, beta2: f32, rest: f32) -> Array:
     return v * beta2 + (g * g) * rest
 
 
-def adam(w: Array, m: Array, v: Array, rate: Array, correction1: Array, correction2: Array, eps: f32,
-         weight_decay: f32) -> Array:
+def adam(
+    w: Array,
+    m: Array,
+    v: Array,
+    rate: Array,
+    correction1: Array,
+    correction2: Array,
+    eps: f32,
+    weight_decay: f32,
+) -> Array:
     """Corrections are 1 / (1 - beta^t); the decay is decoupled."""
     return (w - (rate * weight_decay) * w) - rate * ((m * correction1) / (np.sqrt(v * correction2) + eps))
 
@@ -217,7 +225,10 @@ def split(x: Array, *, sizes: Sequence[int], axis: int) -> tuple[Array, ...]:
 
 
 def pad(x: Array, *, low: Sequence[int], high: Sequence[int]) -> Array:
-    return np.pad(x, tuple(zip(low, high, strict=True)))
+    lengths = zip(low, x.shape, high, strict=True)
+    out = np.zeros([before + length + after for before, length, after in lengths], x.dtype)
+    out[tuple(slice(before, before + length) for before, length in zip(low, x.shape, strict=True))] = x
+    return out
 
 
 def cast(x: Array, *, dtype: str) -> Array:
@@ -365,7 +376,7 @@ def gather(x: Array, index: Array, *, axis: int) -> Array:
 def gather_grad(g: Array, index: Array, *, axis: int, size: int) -> Array:
     where: list[Array] = list(np.indices(index.shape, sparse=True))
     where[axis] = _checked(index, -size, size, "gather_grad")
-    out = np.zeros((*g.shape[:axis], size, *g.shape[axis + 1:]), g.dtype)
+    out = np.zeros((*g.shape[:axis], size, *g.shape[axis + 1 :]), g.dtype)
     np.add.at(out, tuple(where), g)
     return out
 
@@ -398,16 +409,33 @@ def _scores(q: Array, k: Array, position: Array, scale: float, causal: bool) -> 
     return s
 
 
-def attention(q: Array, k: Array, v: Array, position: Array, *, scale: float, causal: bool,
-              ) -> tuple[Array, Array]:
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    position: Array,
+    *,
+    scale: float,
+    causal: bool,
+) -> tuple[Array, Array]:
     m, e = _exp_rows(_scores(q, k, position, scale, causal))
     inverse = 1 / e.sum(-1, keepdims=True)
     o = np.einsum("bgnts,bgsd->bgntd", e * inverse, v)
     return o.reshape(q.shape), np.concatenate((m, inverse), -1).reshape(*q.shape[:3], 2)
 
 
-def attention_grad(q: Array, k: Array, v: Array, o: Array, stats: Array, g: Array, position: Array, *,
-                   scale: float, causal: bool) -> tuple[Array, Array, Array]:
+def attention_grad(
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    stats: Array,
+    g: Array,
+    position: Array,
+    *,
+    scale: float,
+    causal: bool,
+) -> tuple[Array, Array, Array]:
     m, inverse = np.split(_grouped(stats, k), 2, axis=-1)
     p = np.exp(_scores(q, k, position, scale, causal) - m) * inverse
     q5, o5, g5 = (_grouped(x, k) for x in (q, o, g))
@@ -421,7 +449,7 @@ def cache_update(cache: Array, new: Array, position: Array) -> Array:
     _checked(position, 0, cache.shape[2] - new.shape[2] + 1, "cache_update")
     out = np.array(cache)
     for row, first in enumerate(position):
-        out[row, :, first:first + new.shape[2]] = new[row]
+        out[row, :, first : first + new.shape[2]] = new[row]
     return out
 
 
@@ -451,31 +479,37 @@ def mark_seen(seen: Array, tokens: Array, lengths: Array) -> Array:
 def check_finite(x: Array, *, names: Sequence[str]) -> Array:
     bad = np.flatnonzero(~np.isfinite(x))
     if bad.size:
-        raise NotFiniteError(f"[check_finite] {', '.join(names)}: element {bad[0]} is {np.ravel(x)[bad[0]]}: "
-                             "expected finite values")
+        raise NotFiniteError(
+            f"[check_finite] {', '.join(names)}: element {bad[0]} is {np.ravel(x)[bad[0]]}: "
+            "expected finite values"
+        )
     return x
 
 
 def sample(logits: Array, seen: Array, rng: Array, settings: Array, top_k: Array) -> Array:
-    """One token per row: see _draw."""
+    """One token per row: the steps of csrc/cpu/ref/sample.c in float64."""
     rows = zip(logits, seen, rng, settings, top_k, strict=True)
     return np.array([_draw(*row) for row in rows], np.int32).reshape(len(logits))
 
 
-def _draw(logits: Array, seen: Array, rng: Array, settings: Array, top_k: np.int32) -> int:
-    """Penalty, temperature, top-k, min-p, top-p, then the inverse distribution function of one uniform."""
+_SAMPLE_WORD = 0x53414D50  # "SAMP"
+
+
+def _draw(logits: Array, seen: Array, rng: Array, settings: Array, top_k: Array) -> int:
     temperature, top_p, penalty, min_p = settings.tolist()
     x = np.where(seen != 0, np.where(logits > 0, logits / penalty, logits * penalty), logits)
-    if temperature <= 0:
+    greedy = not temperature > 0
+    if np.isnan(x).any() or not (greedy or np.isfinite(x.max())):
+        raise NotFiniteError(f"[sample] the largest logit is {x.max()}: expected a finite number")
+    if greedy:
         return int(np.argmax(x))
-    order = np.argsort(-x, kind="stable")
+    order = np.argsort(-x, kind="stable")[: int(top_k) if top_k > 0 else None]
     p = softmax(x[order] / temperature)
-    kept = np.arange(len(p)) < (int(top_k) or len(p))
-    kept &= p >= min_p * p[0]
-    p = np.where(kept, p, 0) / p[kept].sum()
-    p = np.where(np.cumsum(p) - p < top_p, p, 0)
-    seed_low, seed_high, stream, counter = (np.uint64(int(word) & 0xFFFFFFFF) for word in rng)
-    block = philox.philox((counter, np.uint64(0), stream, np.uint64(0)), (int(seed_low), int(seed_high)))
-    below = np.cumsum(p)
-    return int(order[min(int(np.searchsorted(below, philox.uniform(block[0]) * below[-1], side="right")),
-                         len(p) - 1)])
+    rank = np.arange(len(p))
+    short = np.flatnonzero(np.cumsum(p) >= top_p)
+    prefix = short[0] + 1 if top_p < 1 and short.size else len(p)
+    kept = np.flatnonzero((rank < prefix) & ((rank == 0) | (p >= min_p * p[0])))
+    running = np.cumsum(p[kept])
+    counter = (int(rng[3]) & philox.LOW, 0, int(rng[2]) & philox.LOW, _SAMPLE_WORD)
+    u = philox.uniform(philox.philox(counter, (int(rng[0]) & philox.LOW, int(rng[1]) & philox.LOW))[0])
+    return int(order[kept[min(np.searchsorted(running, u * running[-1], side="right"), len(kept) - 1)]])

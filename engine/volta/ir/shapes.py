@@ -158,8 +158,11 @@ def slice_(call: Application) -> Types:
     names = ("start", "stop", "step")
     call.expect({len(start), len(stop), len(step)} == {len(x.shape)}, "one entry per axis", *names)
     for axis, length in enumerate(x.shape):
-        call.expect(0 <= start[axis] <= stop[axis] <= length and step[axis] >= 1,
-                    f"axis {axis} needs 0 <= start <= stop <= {length} and step >= 1", *names)
+        call.expect(
+            0 <= start[axis] <= stop[axis] <= length and step[axis] >= 1,
+            f"axis {axis} needs 0 <= start <= stop <= {length} and step >= 1",
+            *names,
+        )
     lengths = (-(-(last - first) // by) for first, last, by in zip(start, stop, step, strict=True))
     return (TensorType(tuple(lengths), x.dtype),)
 
@@ -180,27 +183,38 @@ def concat(call: Application) -> Types:
     if len(set(names)) > 1:
         raise DTypeError(f"[concat] dtypes are {', '.join(names)}: expected one dtype")
     for operand in call.types:
-        call.expect(len(operand.shape) == len(first.shape)
-                    and all(i == axis or operand.shape[i] == n for i, n in enumerate(first.shape)),
-                    "shapes must agree outside the axis", "axis")
+        call.expect(
+            len(operand.shape) == len(first.shape)
+            and all(i == axis or operand.shape[i] == n for i, n in enumerate(first.shape)),
+            "shapes must agree outside the axis",
+            "axis",
+        )
     joined = sum(operand.shape[axis] for operand in call.types)
-    return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1:]), first.dtype),)
+    return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype),)
 
 
 def split(call: Application) -> Types:
     (x,) = call.types
     axis = call.axis(len(x.shape))
     sizes = attribute.integers(call.attrs, "sizes")
-    call.expect(len(sizes) > 0 and min(sizes) >= 0 and sum(sizes) == x.shape[axis],
-                f"sizes that add up to {x.shape[axis]}", "sizes", "axis")
-    return tuple(TensorType((*x.shape[:axis], size, *x.shape[axis + 1:]), x.dtype) for size in sizes)
+    call.expect(
+        len(sizes) > 0 and min(sizes) >= 0 and sum(sizes) == x.shape[axis],
+        f"sizes that add up to {x.shape[axis]}",
+        "sizes",
+        "axis",
+    )
+    return tuple(TensorType((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) for size in sizes)
 
 
 def pad(call: Application) -> Types:
     (x,) = call.types
     low, high = (attribute.integers(call.attrs, name) for name in ("low", "high"))
-    call.expect(len(low) == len(high) == len(x.shape) and all(n >= 0 for n in (*low, *high)),
-                "one entry per axis, none negative", "low", "high")
+    call.expect(
+        len(low) == len(high) == len(x.shape) and all(n >= 0 for n in (*low, *high)),
+        "one entry per axis, none negative",
+        "low",
+        "high",
+    )
     if x.dtype == bfloat16:
         raise DTypeError("[pad] x is bf16: expected f32 or i32")
     return (TensorType(tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True)), x.dtype),)
@@ -237,8 +251,11 @@ def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 def reduction(call: Application) -> Types:
     """Over no axis it is the identity, so a sum of squares needs one."""
     (x,), axes = call.shapes, attribute.integers(call.attrs, "axes")
-    call.expect(set(axes) <= set(range(len(x))) and list(axes) == sorted(set(axes)),
-                f"axes must be ascending and in 0..{len(x) - 1}", "axes")
+    call.expect(
+        set(axes) <= set(range(len(x))) and list(axes) == sorted(set(axes)),
+        f"axes must be ascending and in 0..{len(x) - 1}",
+        "axes",
+    )
     call.expect(bool(axes) or call.op != "sum_squares", "expected at least one axis", "axes")
     return (f32(*reduced(x, axes, attribute.flag(call.attrs, "keepdims"))),)
 
@@ -340,8 +357,11 @@ def gather(call: Application) -> Types:
     """x and index agree outside the axis; the result has index's shape."""
     x, index = call.shapes
     axis = call.axis(len(x))
-    call.expect(len(x) == len(index) and all(i == axis or n == index[i] for i, n in enumerate(x)),
-                "shapes must agree outside the axis", "axis")
+    call.expect(
+        len(x) == len(index) and all(i == axis or n == index[i] for i, n in enumerate(x)),
+        "shapes must agree outside the axis",
+        "axis",
+    )
     return (f32(*index),)
 
 
@@ -351,7 +371,7 @@ def gather_grad(call: Application) -> Types:
     axis, size = call.axis(len(g)), attribute.integer(call.attrs, "size")
     call.expect(g == index, "shapes must be equal")
     call.expect(size >= 0, "size must not be negative", "size")
-    return (f32(*g[:axis], size, *g[axis + 1:]),)
+    return (f32(*g[:axis], size, *g[axis + 1 :]),)
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -388,8 +408,10 @@ def attention_grad(call: Application) -> Types:
 def cache_update(call: Application) -> Types:
     """cache [B, G, S, D], new [B, G, T, D], position [B] -> cache."""
     cache, new, position = call.ranks(4, 4, 1)
-    call.expect(cache[:2] == new[:2] and cache[3] == new[3] and new[2] <= cache[2],
-                f"new must be {(*cache[:2], 'T', *cache[3:])} with T <= {cache[2]}")
+    call.expect(
+        cache[:2] == new[:2] and cache[3] == new[3] and new[2] <= cache[2],
+        f"new must be {(*cache[:2], 'T', *cache[3:])} with T <= {cache[2]}",
+    )
     call.expect(position == cache[:1], f"position must be ({cache[0]},)")
     return (f32(*cache),)
 

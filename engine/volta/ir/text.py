@@ -105,7 +105,8 @@ _TOKENS = re.compile(
     r"""(?P<space>[ \t\r]+|\#[^\n]*) | (?P<newline>\n) | (?P<node>%\d+) | (?P<string>"(?:[^"\\\n]|\\.)*")
     | (?P<nan>nan:[0-9a-f]{8}) | (?P<number>-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|inf|nan)(?![A-Za-z_0-9]))
     | (?P<word>[A-Za-z_][A-Za-z_0-9]*) | (?P<sign>->|[][(){}=,:])""",
-    re.VERBOSE)
+    re.VERBOSE,
+)
 
 
 def parse_graph(text: str) -> Graph:
@@ -242,9 +243,15 @@ class _Parser:
         if kind is None:
             self._refuse(line, f"attribute {name}", f"one of {', '.join(OPS[op].attrs) or 'none'}")
         readers: Mapping[str, Callable[[], Attr]] = {
-            "int": self._integer, "float": self._float, "bool": self._bool, "str": self._string,
-            "ints": lambda: self._tuple(self._integer), "strs": lambda: self._tuple(self._string),
-            "array": self._array, "graph": self.block}
+            "int": self._integer,
+            "float": self._float,
+            "bool": self._bool,
+            "str": self._string,
+            "ints": lambda: self._tuple(self._integer),
+            "strs": lambda: self._tuple(self._string),
+            "array": self._array,
+            "graph": self.block,
+        }
         return readers[kind]()
 
     def _tuple(self, item: Callable[[], Any]) -> tuple[Any, ...]:

@@ -206,20 +206,24 @@ def _refusal(action: Callable[[], object]) -> str | None:
     return None
 
 
-GRAPH_RULES: Mapping[str, GraphRule] = MappingProxyType({
-    "single-assignment": single_assignment,
-    "no-cycle": no_cycle,
-    "defined-before-use": defined_before_use,
-    "inputs-listed": inputs_listed,
-    "outputs-belong": outputs_belong,
-    "donation": donation,
-})
-NODE_RULES: Mapping[str, NodeRule] = MappingProxyType({
-    "known-op": known_op,
-    "arity": arity,
-    "attrs": attrs,
-    "result-index": result_index,
-    "single-result": single_result,
-    "fused-body": fused_body,
-    "types": types,
-})
+GRAPH_RULES: Mapping[str, GraphRule] = MappingProxyType(
+    {
+        "single-assignment": single_assignment,
+        "no-cycle": no_cycle,
+        "defined-before-use": defined_before_use,
+        "inputs-listed": inputs_listed,
+        "outputs-belong": outputs_belong,
+        "donation": donation,
+    }
+)
+NODE_RULES: Mapping[str, NodeRule] = MappingProxyType(
+    {
+        "known-op": known_op,
+        "arity": arity,
+        "attrs": attrs,
+        "result-index": result_index,
+        "single-result": single_result,
+        "fused-body": fused_body,
+        "types": types,
+    }
+)

@@ -52,8 +52,11 @@ def _broadcast(build: GraphBuilder, x: Node, shape: Shape) -> Node:
 def unbroadcast(build: GraphBuilder, g: Node, shape: Shape) -> Node:
     """Undoes broadcasting from `shape`: one sum over the axes that were repeated, then a reshape."""
     missing = len(g.shape) - len(shape)
-    axes = tuple(axis for axis, length in enumerate(g.shape)
-                 if axis < missing or (shape[axis - missing] == 1 and length != 1))
+    axes = tuple(
+        axis
+        for axis, length in enumerate(g.shape)
+        if axis < missing or (shape[axis - missing] == 1 and length != 1)
+    )
     if axes:
         g = build.add("sum", (g,), {"axes": axes, "keepdims": False})
     return _reshaped(build, g, shape)
@@ -246,12 +249,12 @@ def _dilated(build: GraphBuilder, g: Node, axis: int, step: int) -> Node:
     n = shape[axis]
     if step == 1 or n <= 1:
         return g
-    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1:])
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     apart = _zero_padded(build, _reshaped(build, g, (before, n, 1, after)), (0,) * 4, (0, 0, step - 1, 0))
     whole = _reshaped(build, apart, (before, n * step, after))
     length = (n - 1) * step + 1
     cut = _window(build, whole, (0, 0, 0), (before, length, after))
-    return _reshaped(build, cut, (*shape[:axis], length, *shape[axis + 1:]))
+    return _reshaped(build, cut, (*shape[:axis], length, *shape[axis + 1 :]))
 
 
 def broadcast_to(build: GraphBuilder, node: Node, g: Node) -> Gradients:
@@ -270,8 +273,10 @@ def concat(build: GraphBuilder, node: Node, g: Node) -> Gradients:
 
 def _split(build: GraphBuilder, node: Node, arrived: Mapping[int, Node]) -> Gradients:
     """The parts' gradients joined; zeros for parts that the loss does not read."""
-    parts = [arrived[index] if index in arrived else zeros(build, kind.shape)
-             for index, kind in enumerate(node.types)]
+    parts = [
+        arrived[index] if index in arrived else zeros(build, kind.shape)
+        for index, kind in enumerate(node.types)
+    ]
     return (build.add("concat", parts, {"axis": node.attrs["axis"]}),)
 
 
@@ -326,7 +331,7 @@ def max(build: GraphBuilder, node: Node, g: Node) -> Gradients:
     (x,) = node.inputs
     axes = attribute.integers(node.attrs, "axes")
     order = tuple(axis for axis in range(len(x.shape)) if axis not in axes) + axes
-    kept = tuple(x.shape[axis] for axis in order[:len(order) - len(axes)])
+    kept = tuple(x.shape[axis] for axis in order[: len(order) - len(axes)])
     size = math.prod(x.shape[axis] for axis in axes)
     if not axes or size == 0:
         return (g if not axes else None,)

@@ -155,5 +155,4 @@ def initial_value(name: str, spec: ParameterSpec, seed: int) -> Tensor:
     if isinstance(spec.initial, Constant):
         return F.scale(F.ones(spec.shape), spec.initial.value)
     stream = zlib.crc32(name.encode())
-    signed = stream - 2**32 if stream >= 2**31 else stream
-    return F.normal(F.random_key(seed, INITIAL), spec.shape, 0.0, spec.initial.std, stream=signed)
+    return F.normal(F.random_key(seed, INITIAL), spec.shape, 0.0, spec.initial.std, stream)

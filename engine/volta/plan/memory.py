@@ -36,5 +36,5 @@ def lay_out(buffers: Iterable[Buffer]) -> int:
             offset = max(offset, high)
         buffer.offset = offset
         insort(placed, (offset, offset + size, first, last))
-        total = max(total, offset + size)
+        total = max(total, offset + buffer.nbytes)
     return total

@@ -82,7 +82,7 @@ def _no_overlap(plan: Plan) -> Iterator[str]:
 
 def _arena_tight(plan: Plan) -> Iterator[str]:
     """The arena is exactly as large as its highest buffer: the peak is a figure, not a guess."""
-    top = max((-(-(b.offset + b.nbytes) // ALIGNMENT) * ALIGNMENT for b in _in_use(plan)), default=0)
+    top = max((b.offset + b.nbytes for b in _in_use(plan)), default=0)
     if top != plan.arena_bytes:
         yield f"the arena has {plan.arena_bytes} bytes, its buffers end at {top}"
 

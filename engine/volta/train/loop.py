@@ -82,12 +82,20 @@ class Trainer:
     """A run in memory: `steps()` goes on until the schedule's last step, a stop, or a failure."""
 
     def __init__(
-        self, settings: Settings, text: bytes, directory: Path | None = None, start: Checkpoint | None = None
+        self,
+        settings: Settings,
+        text: bytes,
+        directory: Path | None = None,
+        start: Checkpoint | None = None,
+        text_path: Path | None = None,
     ) -> None:
-        """start: the checkpoint to continue from; its settings and text must be the same."""
+        """start: the checkpoint to continue from; its settings and text must be the same. text_path: where
+        the text came from, kept in checkpoints for who resumes."""
         self.settings = settings
         self.directory = directory
         self.text_sha256 = text_sha256(text)
+        stored = start.data.get("text") if start is not None else None
+        self._text_path = str(text_path.resolve()) if text_path is not None else stored
         config = settings.config
         tokens = np.frombuffer(text, np.uint8)
         if tokens.size and int(tokens.max()) >= config.vocabulary:
@@ -249,6 +257,7 @@ class Trainer:
             optimizer_config=settings.optimizer.to_dict(),
             rng={"seed": settings.seed, "step": self.step},
             data={
+                "text": self._text_path,
                 "text_sha256": self.text_sha256,
                 "batch": settings.batch,
                 "shards": settings.shards,

@@ -61,7 +61,7 @@ volta_matmul_blocks matmul_blocks2 =
 static const volta_matmul_blocks matmul_blocks =
 #endif
     /* mr nr kc mc nc few wide */
-    {6, 16, 384, 192, 2048, 4, 8};
+    {6, 16, 512, 168, 2048, 3, 8};
 
 int64_t volta_matmul_workspace_avx2(const volta_step *step, const volta_operand *operand, int threads);
 int volta_matmul_avx2(const volta_call *call);

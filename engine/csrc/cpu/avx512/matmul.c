@@ -67,7 +67,7 @@ volta_matmul_blocks matmul_blocks =
 static const volta_matmul_blocks matmul_blocks =
 #endif
     /* mr nr kc mc nc few wide */
-    {14, 32, 384, 224, 2048, 4, 8};
+    {14, 32, 512, 168, 2048, 3, 8};
 
 int64_t volta_matmul_workspace_avx512(const volta_step *step, const volta_operand *operand, int threads);
 int volta_matmul_avx512(const volta_call *call);

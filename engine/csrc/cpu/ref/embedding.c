@@ -8,15 +8,13 @@
 int volta_embedding_ref(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1],
                 V = call->operand[1].shape[0];
-  const int32_t *index = (const int32_t *)call->data[2];
-  const int64_t stride = volta_last_stride(call, 2);
-  const int status = volta_check_indices(call, index, R, stride, V, VOLTA_NO_IGNORE);
+  const int status = volta_check_indices(call, 2, V, VOLTA_NO_IGNORE);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(R, call->thread, call->threads, &first, &last);
   for (int64_t r = first; r < last; r++) {
     float *out = volta_row(call, 0, r);
-    const float *row = volta_row(call, 1, index[r * stride]);
+    const float *row = volta_row(call, 1, volta_index(call, 2, r));
     for (int64_t c = 0; c < C; c++) out[c] = row[c];
   }
   return VOLTA_OK;
@@ -26,9 +24,7 @@ int volta_embedding_ref(const volta_call *call) {
 int volta_embedding_grad_ref(const volta_call *call) {
   const int64_t V = call->operand[0].shape[0], C = call->operand[0].shape[1],
                 R = call->operand[1].shape[0];
-  const int32_t *index = (const int32_t *)call->data[2];
-  const int64_t stride = volta_last_stride(call, 2);
-  const int status = volta_check_indices(call, index, R, stride, V, VOLTA_NO_IGNORE);
+  const int status = volta_check_indices(call, 2, V, VOLTA_NO_IGNORE);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(C, call->thread, call->threads, &first, &last);
@@ -36,6 +32,6 @@ int volta_embedding_grad_ref(const volta_call *call) {
     for (int64_t c = first; c < last; c++) volta_row(call, 0, v)[c] = 0.0f;
   for (int64_t r = 0; r < R; r++)
     for (int64_t c = first; c < last; c++)
-      volta_row(call, 0, index[r * stride])[c] += volta_row(call, 1, r)[c];
+      volta_row(call, 0, volta_index(call, 2, r))[c] += volta_row(call, 1, r)[c];
   return VOLTA_OK;
 }

@@ -6,27 +6,17 @@
 #include "../lanes.h"
 #include "../rows.h"
 
-static inline int32_t target_of(const volta_call *call, int i, int64_t r) {
-  return ((const int32_t *)call->data[i])[r * volta_last_stride(call, i)];
-}
-
-static int check_targets(const volta_call *call, int logits, int targets) {
-  return volta_check_indices(call, (const int32_t *)call->data[targets],
-                             call->operand[targets].shape[0], volta_last_stride(call, targets),
-                             call->operand[logits].shape[1], call->step->ints[0]);
-}
-
 /* loss = -log(softmax(x)[target]) = log(s) - (x[target] - m) */
 int volta_cross_entropy_ref(const volta_call *call) {
   const int64_t R = call->operand[1].shape[0], V = call->operand[1].shape[1];
-  const int status = check_targets(call, 1, 2);
+  const int status = volta_check_indices(call, 2, V, call->step->ints[0]);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(R, call->thread, call->threads, &first, &last);
   for (int64_t r = first; r < last; r++) {
     float *loss = volta_element(call, 0, r);
     const float *x = volta_row(call, 1, r);
-    const int32_t target = target_of(call, 2, r);
+    const int32_t target = volta_index(call, 2, r);
     if (target == call->step->ints[0]) {
       *loss = 0.0f;
       continue;
@@ -51,14 +41,14 @@ int volta_cross_entropy_ref(const volta_call *call) {
  * dx may be the same memory as the logits. */
 int volta_cross_entropy_grad_ref(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], V = call->operand[0].shape[1];
-  const int status = check_targets(call, 1, 2);
+  const int status = volta_check_indices(call, 2, V, call->step->ints[0]);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(R, call->thread, call->threads, &first, &last);
   for (int64_t r = first; r < last; r++) {
     float *dx = volta_row(call, 0, r);
     const float *x = volta_row(call, 1, r);
-    const int32_t target = target_of(call, 2, r);
+    const int32_t target = volta_index(call, 2, r);
     if (target == call->step->ints[0]) {
       for (int64_t i = 0; i < V; i++) dx[i] = 0.0f;
       continue;
@@ -94,7 +84,7 @@ int volta_count_valid_ref(const volta_call *call) {
   const int64_t R = call->operand[1].shape[0];
   if (call->thread != 0) return VOLTA_OK;
   int64_t count = 0;
-  for (int64_t r = 0; r < R; r++) count += target_of(call, 1, r) != call->step->ints[0];
+  for (int64_t r = 0; r < R; r++) count += volta_index(call, 1, r) != call->step->ints[0];
   *(float *)call->data[0] = (float)(count > 1 ? count : 1);
   return VOLTA_OK;
 }

@@ -7,11 +7,6 @@
 #include "../lanes.h"
 #include "../rows.h"
 
-/* Element k of row r of the statistics, operand i. */
-static inline float *stat_of(const volta_call *call, int i, int64_t r, int64_t k) {
-  return (float *)call->data[i] + r * call->operand[i].stride[0] + k * call->operand[i].stride[1];
-}
-
 /* y [R, C], stats [R, 2] = layer_norm(x [R, C], w [C], b [C]) */
 int volta_layer_norm_ref(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
@@ -40,8 +35,8 @@ int volta_layer_norm_ref(const volta_call *call) {
       const float w = *volta_element(call, 3, c), b = *volta_element(call, 4, c);
       y[c] = ((x[c] - mean) * rstd) * w + b;
     }
-    *stat_of(call, 1, r, 0) = mean;
-    *stat_of(call, 1, r, 1) = rstd;
+    *volta_entry(call, 1, r, 0) = mean;
+    *volta_entry(call, 1, r, 1) = rstd;
   }
   return VOLTA_OK;
 }
@@ -59,7 +54,7 @@ int volta_layer_norm_grad_ref(const volta_call *call) {
   for (int64_t r = first; r < last; r++) {
     float *dx = volta_row(call, 0, r);
     const float *x = volta_row(call, 3, r);
-    const float mean = *stat_of(call, 4, r, 0), rstd = *stat_of(call, 4, r, 1);
+    const float mean = *volta_entry(call, 4, r, 0), rstd = *volta_entry(call, 4, r, 1);
     const float *g = volta_row(call, 6, r);
 
     /* 1: a = N2(d) * (1/C); c = N2(d * h) * (1/C) */
@@ -88,7 +83,7 @@ int volta_layer_norm_grad_ref(const volta_call *call) {
     volta_lanes_start(lane);
     for (int64_t r = 0; r < R; r++) {
       const float h =
-          (volta_row(call, 3, r)[i] - *stat_of(call, 4, r, 0)) * *stat_of(call, 4, r, 1);
+          (volta_row(call, 3, r)[i] - *volta_entry(call, 4, r, 0)) * *volta_entry(call, 4, r, 1);
       lane[r % VOLTA_LANES] += volta_row(call, 6, r)[i] * h;
     }
     *volta_element(call, 1, i) = volta_lanes_combine(lane);
@@ -119,13 +114,14 @@ int volta_rms_norm_ref(const volta_call *call) {
 
     /* 2: y = (x * rstd) * w */
     for (int64_t c = 0; c < C; c++) y[c] = (x[c] * rstd) * *volta_element(call, 3, c);
-    *stat_of(call, 1, r, 0) = rstd;
+    *volta_entry(call, 1, r, 0) = rstd;
   }
   return VOLTA_OK;
 }
 
 /* dx [R, C], dw [C] from x, stats, w and g = dloss/dy.
- * Forward: h = x * rstd; y = h * w. With d = dloss/dh = g * w: dx = (d - h * mean(d * h)) * rstd. */
+ * Forward: h = x * rstd; y = h * w. With d = dloss/dh = g * w:
+ * dx = (d - h * mean(d * h)) * rstd. */
 int volta_rms_norm_grad_ref(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
   const float inverse_c = 1.0f / (float)C;
@@ -136,7 +132,7 @@ int volta_rms_norm_grad_ref(const volta_call *call) {
   for (int64_t r = first; r < last; r++) {
     float *dx = volta_row(call, 0, r);
     const float *x = volta_row(call, 2, r);
-    const float rstd = *stat_of(call, 3, r, 0);
+    const float rstd = *volta_entry(call, 3, r, 0);
     const float *g = volta_row(call, 5, r);
 
     /* 1: c = N2(d * h) * (1/C) */
@@ -161,7 +157,7 @@ int volta_rms_norm_grad_ref(const volta_call *call) {
   for (int64_t i = first; i < last; i++) {
     volta_lanes_start(lane);
     for (int64_t r = 0; r < R; r++) {
-      const float h = volta_row(call, 2, r)[i] * *stat_of(call, 3, r, 0);
+      const float h = volta_row(call, 2, r)[i] * *volta_entry(call, 3, r, 0);
       lane[r % VOLTA_LANES] += volta_row(call, 5, r)[i] * h;
     }
     *volta_element(call, 1, i) = volta_lanes_combine(lane);

@@ -13,7 +13,6 @@
  *
  * A row whose x has a NaN, or whose largest x is infinite when it is drawn from, is VOLTA_NOT_FINITE. */
 #include <math.h>
-#include <string.h>
 
 #include "../../philox.h"
 #include "../lanes.h"
@@ -23,7 +22,7 @@ enum { TOKEN, LOGITS, SEEN, RNG, SETTINGS, TOP_K };
 #define SAMPLE_WORD 0x53414d50u /* "SAMP" */
 #define HEAP_MOST 1024          /* a larger top_k is taken from the full order */
 
-/* A token's place in the order: its x as an unsigned key that descends as x does. */
+/* A token in the order: its x as an unsigned key that descends as x does. */
 typedef struct {
   uint32_t key;
   int32_t token;
@@ -34,6 +33,8 @@ static uint32_t descending_key(float x) {
   const uint32_t bits = volta_bits(x + 0.0f);
   return bits >> 31 ? bits : ~bits & 0x7fffffffu;
 }
+
+static float key_value(uint32_t key) { return volta_float(key >> 31 ? key : ~key & 0x7fffffffu); }
 
 static int comes_before(candidate a, candidate b) {
   return a.key != b.key ? a.key < b.key : a.token < b.token;
@@ -91,7 +92,7 @@ static float penalised(float x, int seen, float penalty) {
   return x > 0.0f ? x / penalty : x * penalty;
 }
 
-/* Step 7 over the kept ranks of p. */
+/* Step 7 over the ranks that min_p keeps: p >= least, and rank 0. */
 static int64_t draw(const float *p, int64_t count, float least, float u) {
   float total = 0.0f;
   for (int64_t i = 0; i < count; i++)
@@ -108,7 +109,18 @@ static int64_t draw(const float *p, int64_t count, float least, float u) {
   return rank;
 }
 
-/* Per thread: x or p of every token, and two arrays of candidates. */
+/* Step 6, top_p: how many ranks are kept. */
+static int64_t shortest_prefix(const float *p, int64_t count, float top_p) {
+  if (top_p >= 1.0f) return count;
+  float sum = 0.0f;
+  for (int64_t i = 0; i < count; i++) {
+    sum += p[i];
+    if (sum >= top_p) return i + 1;
+  }
+  return count;
+}
+
+/* Per thread: p of every rank, and two arrays of candidates. */
 static int64_t row_bytes(int64_t V) {
   return volta_align(V * (int64_t)sizeof(float)) + 2 * volta_align(V * (int64_t)sizeof(candidate));
 }
@@ -122,42 +134,87 @@ static int sample_row(const volta_call *call, int64_t b, char *workspace) {
   const int64_t V = call->operand[LOGITS].shape[1];
   const float *logits = volta_row(call, LOGITS, b);
   const int32_t *seen = (const int32_t *)volta_row(call, SEEN, b);
-  const int64_t rng_step = call->operand[RNG].stride[1], setting_step = call->operand[SETTINGS].stride[1];
   const int32_t *rng = (const int32_t *)volta_row(call, RNG, b);
   const float *settings = volta_row(call, SETTINGS, b);
-  const float temperature = settings[0], top_p = settings[setting_step];
-  const float penalty = settings[2 * setting_step], min_p = settings[3 * setting_step];
+  const int64_t word = call->operand[RNG].stride[1], setting = call->operand[SETTINGS].stride[1];
+  const float temperature = settings[0], top_p = settings[setting];
+  const float penalty = settings[2 * setting], min_p = settings[3 * setting];
   int32_t *token = (int32_t *)volta_element(call, TOKEN, b);
-  float *x = (float *)workspace;
+  float *p = (float *)workspace;
   candidate *all = (candidate *)(workspace + volta_align(V * (int64_t)sizeof(float)));
   candidate *other = (candidate *)((char *)all + volta_align(V * (int64_t)sizeof(candidate)));
 
   /* 1, 2, 3 */
   const int greedy = !(temperature > 0.0f);
-  const float inverse = greedy ? 1.0f : 1.0f / temperature;
+  const float factor = greedy ? 1.0f : 1.0f / temperature;
   int64_t largest = 0;
   for (int64_t i = 0; i < V; i++) {
-    x[i] = penalised(logits[i], seen[i], penalty) * inverse;
-    if (x[i] != x[i]) return volta_fail(call, VOLTA_NOT_FINITE, b * V + i, 0);
-    if (x[i] > x[largest]) largest = i;
+    const float x = penalised(logits[i], seen[i], penalty) * factor;
+    if (x != x) return volta_fail(call, VOLTA_NOT_FINITE, b * V + i, 0);
+    all[i] = (candidate){descending_key(x), (int32_t)i};
+    if (all[i].key < all[largest].key) largest = i;
   }
   if (greedy) {
     *token = (int32_t)largest;
     return VOLTA_OK;
   }
-  if (isinf(x[largest])) return volta_fail(call, VOLTA_NOT_FINITE, b * V + largest, 0);
+  const float m = key_value(all[largest].key);
+  if (isinf(m)) return volta_fail(call, VOLTA_NOT_FINITE, b * V + largest, 0);
 
   /* 4 */
   const int64_t top_k = *(const int32_t *)volta_element(call, TOP_K, b);
-  const int64_t kept = top_k > 0 && top_k < V ? top_k : V;
-  for (int64_t i = 0; i < V; i++) all[i] = (candidate){descending_key(x[i]), (int32_t)i};
-  if (kept <= HEAP_MOST)
-    order_first(all, V, kept);
+  const int64_t ranks = top_k > 0 && top_k < V ? top_k : V;
+  if (ranks <= HEAP_MOST)
+    order_first(all, V, ranks);
   else
     all = order_all(all, other, V);
 
   /* 5 */
-  float *p = (float *)other == (float *)all ? x : x;
-  (void)p;
+  for (int64_t i = 0; i < ranks; i++) p[i] = volta_exp(key_value(all[i].key) - m);
+  const float inverse = 1.0f / volta_lanes_sum(p, ranks, 1);
+  for (int64_t i = 0; i < ranks; i++) p[i] = p[i] * inverse;
+
+  /* 6, 7 */
+  const volta_u32x4 block = volta_philox((volta_u32)rng[3 * word], 0, (volta_u32)rng[2 * word], SAMPLE_WORD,
+                                         (volta_u32)rng[0], (volta_u32)rng[word]);
+  const int64_t prefix = shortest_prefix(p, ranks, top_p);
+  *token = all[draw(p, prefix, min_p * p[0], volta_uniform(block.v[0]))].token;
+  return VOLTA_OK;
+}
+
+int volta_sample_ref(const volta_call *call) {
+  const int64_t B = call->operand[LOGITS].shape[0], V = call->operand[LOGITS].shape[1];
+  char *workspace = call->workspace + call->thread * row_bytes(V);
+  int64_t first, last;
+  volta_share(V > 0 ? B : 0, call->thread, call->threads, &first, &last);
+  for (int64_t b = first; b < last; b++) {
+    const int status = sample_row(call, b, workspace);
+    if (status != VOLTA_OK) return status;
+  }
+  return VOLTA_OK;
+}
+
+/* --- seen tokens --------------------------------------------------------------------------------------------- */
+/* seen[b, tokens[b, :lengths[b]]] = 1. Every thread checks everything before any mark is made. */
+int volta_mark_seen_ref(const volta_call *call) {
+  enum { MARKS, TOKENS, LENGTHS };
+  const int64_t B = call->operand[MARKS].shape[0], V = call->operand[MARKS].shape[1];
+  const int64_t T = call->operand[TOKENS].shape[1], step = call->operand[TOKENS].stride[1];
+  for (int64_t b = 0; b < B; b++) {
+    const int64_t length = *(const int32_t *)volta_element(call, LENGTHS, b);
+    if (length < 0 || length > T) return volta_fail(call, VOLTA_INDEX_RANGE, length, T + 1);
+    const int32_t *tokens = (const int32_t *)volta_row(call, TOKENS, b);
+    for (int64_t t = 0; t < length; t++)
+      if (tokens[t * step] < 0 || tokens[t * step] >= V)
+        return volta_fail(call, VOLTA_INDEX_RANGE, tokens[t * step], V);
+  }
+  int64_t first, last;
+  volta_share(B, call->thread, call->threads, &first, &last);
+  for (int64_t b = first; b < last; b++) {
+    const int64_t length = *(const int32_t *)volta_element(call, LENGTHS, b);
+    const int32_t *tokens = (const int32_t *)volta_row(call, TOKENS, b);
+    int32_t *marks = (int32_t *)volta_row(call, MARKS, b);
+    for (int64_t t = 0; t < length; t++) marks[tokens[t * step]] = 1;
+  }
   return VOLTA_OK;
 }

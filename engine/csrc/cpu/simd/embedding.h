@@ -5,15 +5,13 @@
 int VOLTA_ISA_NAME(embedding)(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1],
                 V = call->operand[1].shape[0];
-  const int32_t *index = (const int32_t *)call->data[2];
-  const int64_t stride = volta_last_stride(call, 2);
-  const int status = volta_check_indices(call, index, R, stride, V, VOLTA_NO_IGNORE);
+  const int status = volta_check_indices(call, 2, V, VOLTA_NO_IGNORE);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(R, call->thread, call->threads, &first, &last);
   for (int64_t r = first; r < last; r++) {
     float *out = volta_row(call, 0, r);
-    const float *row = volta_row(call, 1, index[r * stride]);
+    const float *row = volta_row(call, 1, volta_index(call, 2, r));
     for (int64_t c = 0; c < C; c += VOLTA_LANES)
       block_store(out + c, block_load(row + c, C - c, 0.0f), C - c);
   }
@@ -26,9 +24,7 @@ int VOLTA_ISA_NAME(embedding)(const volta_call *call) {
 int VOLTA_ISA_NAME(embedding_grad)(const volta_call *call) {
   const int64_t V = call->operand[0].shape[0], C = call->operand[0].shape[1],
                 R = call->operand[1].shape[0];
-  const int32_t *index = (const int32_t *)call->data[2];
-  const int64_t stride = volta_last_stride(call, 2);
-  const int status = volta_check_indices(call, index, R, stride, V, VOLTA_NO_IGNORE);
+  const int status = volta_check_indices(call, 2, V, VOLTA_NO_IGNORE);
   if (status != VOLTA_OK) return status;
 
   const int64_t blocks = (C + VOLTA_LANES - 1) / VOLTA_LANES;
@@ -46,7 +42,7 @@ int VOLTA_ISA_NAME(embedding_grad)(const volta_call *call) {
       block_store(out + c, block_set(0.0f), last - c);
   }
   for (int64_t r = 0; r < R; r++) {
-    const int64_t v = index[r * stride];
+    const int64_t v = volta_index(call, 2, r);
     if (v < first_row || v >= last_row) continue;
     float *out = volta_row(call, 0, v);
     const float *g = volta_row(call, 1, r);

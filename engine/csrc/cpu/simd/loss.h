@@ -1,20 +1,9 @@
-/* ref/loss.c over blocks of 32. Includes softmax.h's row_max and row_sum_exp: list it after
- * softmax.h. */
-static inline int32_t target_of(const volta_call *call, int i, int64_t r) {
-  return ((const int32_t *)call->data[i])[r * volta_last_stride(call, i)];
-}
-
-static int check_targets(const volta_call *call, int logits, int targets) {
-  return volta_check_indices(call, (const int32_t *)call->data[targets],
-                             call->operand[targets].shape[0], volta_last_stride(call, targets),
-                             call->operand[logits].shape[1], call->step->ints[0]);
-}
-
-/* Ignored rows are left out of every pass, as in the reference. */
+/* ref/loss.c over blocks of 32, with row_max and row_sum_exp of softmax.h, which comes before it.
+ * Ignored rows are left out of every pass, as in the reference. */
 int VOLTA_ISA_NAME(cross_entropy)(const volta_call *call) {
   const int64_t R = call->operand[1].shape[0], V = call->operand[1].shape[1], group = row_group(V);
   const int64_t ignore = call->step->ints[0];
-  const int status = check_targets(call, 1, 2);
+  const int status = volta_check_indices(call, 2, V, ignore);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(R, call->thread, call->threads, &first, &last);
@@ -24,17 +13,17 @@ int VOLTA_ISA_NAME(cross_entropy)(const volta_call *call) {
 
     /* 1: m = max x */
     for (int64_t k = 0; k < rows; k++)
-      if (target_of(call, 2, r + k) != ignore) m[k] = row_max(volta_row(call, 1, r + k), V);
+      if (volta_index(call, 2, r + k) != ignore) m[k] = row_max(volta_row(call, 1, r + k), V);
 
     /* 2: s = N2(exp(x - m)) */
     for (int64_t k = 0; k < rows; k++)
-      if (target_of(call, 2, r + k) != ignore)
+      if (volta_index(call, 2, r + k) != ignore)
         s[k] = row_sum_exp(NULL, volta_row(call, 1, r + k), V, m[k]);
 
     /* 3: loss = log(s) - (x[target] - m) */
     group_log(s);
     for (int64_t k = 0; k < rows; k++) {
-      const int32_t target = target_of(call, 2, r + k);
+      const int32_t target = volta_index(call, 2, r + k);
       float *loss = volta_element(call, 0, r + k);
       *loss = target == ignore ? 0.0f : s[k] - (volta_row(call, 1, r + k)[target] - m[k]);
     }
@@ -45,7 +34,7 @@ int VOLTA_ISA_NAME(cross_entropy)(const volta_call *call) {
 int VOLTA_ISA_NAME(cross_entropy_grad)(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], V = call->operand[0].shape[1], group = row_group(V);
   const int64_t ignore = call->step->ints[0];
-  const int status = check_targets(call, 1, 2);
+  const int status = volta_check_indices(call, 2, V, ignore);
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(R, call->thread, call->threads, &first, &last);
@@ -55,17 +44,17 @@ int VOLTA_ISA_NAME(cross_entropy_grad)(const volta_call *call) {
 
     /* 1: m = max x */
     for (int64_t k = 0; k < rows; k++)
-      if (target_of(call, 2, r + k) != ignore) m[k] = row_max(volta_row(call, 1, r + k), V);
+      if (volta_index(call, 2, r + k) != ignore) m[k] = row_max(volta_row(call, 1, r + k), V);
 
     /* 2: e = exp(x - m), kept in the output row; s = N2(e) */
     for (int64_t k = 0; k < rows; k++)
-      if (target_of(call, 2, r + k) != ignore)
+      if (volta_index(call, 2, r + k) != ignore)
         s[k] = row_sum_exp(volta_row(call, 0, r + k), volta_row(call, 1, r + k), V, m[k]);
 
     /* 3: p = e * (1 / s); dx = (p - onehot) * g, where p - 0 is p everywhere but at the target */
     for (int64_t k = 0; k < rows; k++) {
       float *dx = volta_row(call, 0, r + k);
-      const int32_t target = target_of(call, 2, r + k);
+      const int32_t target = volta_index(call, 2, r + k);
       if (target == ignore) {
         for (int64_t i = 0; i < V; i += VOLTA_LANES) block_store(dx + i, block_set(0.0f), V - i);
         continue;

@@ -7,13 +7,15 @@
 
 /* mr x nr: the register tile. mc x kc: the block of A that stays in L2 while panels of B, kc x nr,
  * pass over it from L1. kc x nc: the block of B that is packed at a time and stays in L3.
- * few: from how many tiles of rows B is worth packing; wide: from how many panels of columns A is
- * worth copying. */
+ * few: from how many tiles of rows B is worth packing; wide: from how many panels of columns rows of
+ * A are worth copying. */
 typedef struct {
   int32_t mr, nr, kc, mc, nc, few, wide;
 } volta_matmul_blocks;
 
 #define CHUNK_LIMIT 64
+/* Elements of a B that is read in place however many rows pass over it. */
+#define B_STAYS 400000
 
 typedef struct {
   volta_matmul_problem p;
@@ -66,6 +68,26 @@ static void choose_grid(matmul_plan *w, int64_t nc, int threads) {
     }
 }
 
+/* Steps of 2 KiB and its multiples fall into a few sets of L1 and L2. */
+static int collides(int64_t stride) { return stride != 0 && stride * (int64_t)sizeof(float) % 2048 == 0; }
+
+/* Packing B costs as much as some tiles of rows. It must be done where rows of B are not vectors,
+ * and pays off where they split cache lines, collide in cache, or B as a whole leaves L2. */
+static int packs_b(const matmul_plan *w, const volta_matmul_blocks *blocks) {
+  const volta_matmul_problem *p = &w->p;
+  const int64_t uses = w->row_tiles * p->inner;
+  if (p->b_cs != 1) return 1;
+  if (p->b_rs % 16 != 0) return uses >= blocks->few;
+  if (collides(p->b_rs) && p->k > 128) return uses >= 4 * blocks->few;
+  return p->k * p->n > B_STAYS && uses >= 8 * blocks->few;
+}
+
+/* A is read in place unless its strides make that slow and there are panels enough to pay for a copy. */
+static int copies_a(const matmul_plan *w, const volta_matmul_blocks *blocks) {
+  const volta_matmul_problem *p = &w->p;
+  return p->a_cs != 1 || (collides(p->a_rs) && w->panels >= blocks->wide);
+}
+
 static matmul_plan plan_matmul(const volta_step *step, const volta_operand *operand, int threads,
                                const volta_matmul_blocks *blocks, int64_t few_rows) {
   matmul_plan w = {.p = volta_matmul_read(step, operand)};
@@ -79,10 +101,9 @@ static matmul_plan plan_matmul(const volta_step *step, const volta_operand *oper
   w.k_blocks = at_least(1, ceil_divide(p->k, blocks->kc));
   w.k_step = round_up(ceil_divide(p->k, w.k_blocks), 8);
   w.k_blocks = at_least(1, p->k > 0 ? ceil_divide(p->k, w.k_step) : 1);
-  if (!w.few_rows) {
-    const int64_t far = p->b_rs * (int64_t)sizeof(float) % 4096 == 0; /* rows of B share cache sets */
-    w.pack_b = p->k > 0 && (p->b_cs != 1 || w.row_tiles * p->inner >= (far ? 3 : blocks->few));
-    w.copy_a = p->k > 0 && (p->a_cs != 1 ? p->a_rs != 1 || w.panels >= 3 : w.panels >= blocks->wide);
+  if (!w.few_rows && p->k > 0) {
+    w.pack_b = packs_b(&w, blocks);
+    w.copy_a = copies_a(&w, blocks);
   }
   /* rows of one tile use a panel of B once: keep the copy small enough for L1 */
   const int64_t nc = w.row_tiles * p->inner <= 2 ? blocks->nr : blocks->nc;

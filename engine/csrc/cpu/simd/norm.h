@@ -10,11 +10,6 @@
 #include "../targets.h"
 #include "vector.h"
 
-/* Element k of row r of the statistics, operand i. */
-static inline float *stat_of(const volta_call *call, int i, int64_t r, int64_t k) {
-  return (float *)call->data[i] + r * call->operand[i].stride[0] + k * call->operand[i].stride[1];
-}
-
 /* --- forward --------------------------------------------------------------------------------- */
 int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
   if (volta_last_stride(call, 3) != 1 || volta_last_stride(call, 4) != 1)
@@ -59,8 +54,8 @@ int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
         const volta_block hw = block_mul(h, block_load(w + c, C - c, 0.0f));
         block_store(y + c, block_add(hw, block_load(b + c, C - c, 0.0f)), C - c);
       }
-      *stat_of(call, 1, r + k, 0) = mean[k];
-      *stat_of(call, 1, r + k, 1) = rstd[k];
+      *volta_entry(call, 1, r + k, 0) = mean[k];
+      *volta_entry(call, 1, r + k, 1) = rstd[k];
     }
   }
   return VOLTA_OK;
@@ -97,7 +92,7 @@ int VOLTA_ISA_NAME(rms_norm)(const volta_call *call) {
         const volta_block h = block_mul(block_load(x + c, C - c, 0.0f), rstds);
         block_store(y + c, block_mul(h, block_load(w + c, C - c, 0.0f)), C - c);
       }
-      *stat_of(call, 1, r + k, 0) = rstd[k];
+      *volta_entry(call, 1, r + k, 0) = rstd[k];
     }
   }
   return VOLTA_OK;
@@ -151,8 +146,8 @@ int VOLTA_ISA_NAME(layer_norm_grad)(const volta_call *call) {
       /* 1: a = N2(d) * (1/C); c = N2(d * h) * (1/C). 3, 4: dw's lane adds g * h, db's adds g */
       for (int64_t k = 0; k < rows; k++) {
         const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
-        const volta_block mean = block_set(*stat_of(call, 4, r + k, 0));
-        const volta_block rstd = block_set(*stat_of(call, 4, r + k, 1));
+        const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
+        const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
         float *dw = volta_partial(call, 0, lane + k), *db = volta_partial(call, 1, lane + k);
         volta_block d_lanes = block_set(0.0f), dh_lanes = block_set(0.0f);
         for (int64_t i = 0; i < C; i += VOLTA_LANES) {
@@ -173,8 +168,8 @@ int VOLTA_ISA_NAME(layer_norm_grad)(const volta_call *call) {
       for (int64_t k = 0; k < rows; k++) {
         float *dx = volta_row(call, 0, r + k);
         const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
-        const volta_block mean = block_set(*stat_of(call, 4, r + k, 0));
-        const volta_block rstd = block_set(*stat_of(call, 4, r + k, 1));
+        const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
+        const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
         const volta_block as = block_set(a[k]), cs = block_set(c[k]);
         for (int64_t i = 0; i < C; i += VOLTA_LANES) {
           const int64_t n = C - i;
@@ -210,7 +205,7 @@ int VOLTA_ISA_NAME(rms_norm_grad)(const volta_call *call) {
       /* 1: c = N2(d * h) * (1/C). 3: the lane of dw adds g * h */
       for (int64_t k = 0; k < rows; k++) {
         const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
-        const volta_block rstd = block_set(*stat_of(call, 3, r + k, 0));
+        const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0));
         float *dw = volta_partial(call, 0, lane + k);
         volta_block dh_lanes = block_set(0.0f);
         for (int64_t i = 0; i < C; i += VOLTA_LANES) {
@@ -228,7 +223,7 @@ int VOLTA_ISA_NAME(rms_norm_grad)(const volta_call *call) {
       for (int64_t k = 0; k < rows; k++) {
         float *dx = volta_row(call, 0, r + k);
         const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
-        const volta_block rstd = block_set(*stat_of(call, 3, r + k, 0)), cs = block_set(c[k]);
+        const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0)), cs = block_set(c[k]);
         for (int64_t i = 0; i < C; i += VOLTA_LANES) {
           const int64_t n = C - i;
           const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);

@@ -1,0 +1,1 @@
+"""Inference: the key/value cache, sampling settings, batched generation."""
