@@ -92,14 +92,17 @@ static void pool_init(void) {
   pthread_atfork(NULL, NULL, pool_reset);
 }
 
+/* Everything is read before arriving: afterwards the others may pass, end this run and start the
+ * next one with other numbers. */
 void volta_pool_barrier(volta_pool *p) {
   if (p == NULL) return;
-  unsigned phase = atomic_load_explicit(&p->phase.value, memory_order_relaxed);
-  if (atomic_fetch_add(&p->arrived, 1) == p->threads - 1) {
+  const int others = p->threads - 1, spins = p->spins;
+  const unsigned phase = atomic_load_explicit(&p->phase.value, memory_order_relaxed);
+  if (atomic_fetch_add(&p->arrived, 1) == others) {
     atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
     gate_open(&p->phase, phase + 1);
   } else {
-    gate_wait(&p->phase, phase, p->spins);
+    gate_wait(&p->phase, phase, spins);
   }
 }
 

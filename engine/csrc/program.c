@@ -139,8 +139,7 @@ static void record_failure(volta_program *p, volta_error *error, int status, int
   error->step = step;
   int32_t lowest = __atomic_load_n(&p->failed_step, __ATOMIC_RELAXED);
   while (step < lowest && !__atomic_compare_exchange_n(&p->failed_step, &lowest, step, 0,
-                                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-  }
+                                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
 }
 
 static double now(void) {

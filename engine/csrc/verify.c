@@ -9,10 +9,9 @@
 
 #define VOLTA_LARGEST_COUNT (1 << 24)
 
-static const char *const rules[] = {
-    "",
+static const char *const rules[] = {"",
 #define VOLTA_RULE(NAME, text) text,
-    VOLTA_PROGRAM_RULES(VOLTA_RULE)
+                                    VOLTA_PROGRAM_RULES(VOLTA_RULE)
 #undef VOLTA_RULE
 };
 
@@ -259,8 +258,7 @@ static int verify_shape_of_step(const volta_tables *t, int32_t s, volta_error *e
   }
   int outputs = arity[step->kernel].outputs, operands = arity[step->kernel].operands;
   int first_input = step->kernel == VOLTA_KERNEL_MATMUL ? 2 : 0; /* a matmul has a and b */
-  if (step->n_outputs < (outputs < 0 ? 1 : 0) ||
-      step->n_operands - step->n_outputs < first_input ||
+  if (step->n_outputs < (outputs < 0 ? 1 : 0) || step->n_operands - step->n_outputs < first_input ||
       (outputs >= 0 && (step->n_outputs != outputs || step->n_operands != operands))) {
     return broken(error, s, VOLTA_RULE_OPERAND_COUNT, step->n_operands);
   }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from volta.errors import UsageError
 from volta.tensor import Tensor, from_storage
-from volta.train import tensorfile
+from volta.storage import tensorfile
 
 
 def save(path: str | PathLike[str], tensors: Mapping[str, Tensor]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from volta.backends.cpu import native
 from volta.backends.cpu.native import NativeProgram, Operand, Step, run_kernel
 from volta.dtypes import float32
@@ -80,9 +81,8 @@ def test_two_python_threads_may_run_programs_at_once() -> None:
 
     def work(seed: int) -> None:
         x = numbers(seed)
-        for turn in range(60):
-            if not (doubled(x, 1 + (seed + turn) % 4) == x + x).all():
-                failures.append(f"seed {seed} turn {turn}")
+        widths = [1 + (seed + turn) % 4 for turn in range(60)]
+        failures.extend(f"seed {seed}" for threads in widths if not (doubled(x, threads) == x + x).all())
 
     running = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for one in running:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.ops.parity import THREADS, assert_same_bits, isas
+
 from volta.backends.cpu import native
 from volta.backends.cpu.native import Instruction, NativeProgram, Operand, Step, workspace_bytes
 from volta.dtypes import bfloat16, float32
 from volta.errors import DeviceError, NotFiniteError, UsageError, VerifyError
-
-from tests.ops.parity import THREADS, assert_same_bits, isas
 
 Array = npt.NDArray[Any]
 
@@ -23,7 +23,9 @@ def contiguous(buffer: int, offset: int, shape: tuple[int, ...]) -> Operand:
     return Operand(buffer, float32, offset, shape, strides)
 
 
-def elementwise(op: str, out: Operand, *inputs: Operand, imm: tuple[float, ...] = (), barrier: bool = True) -> Step:
+def elementwise(
+    op: str, out: Operand, *inputs: Operand, imm: tuple[float, ...] = (), barrier: bool = True
+) -> Step:
     code = (Instruction(op, 0, tuple(range(1, len(inputs) + 1)), imm),)
     return Step("chain", (out, *inputs), 1, code=code, barrier=barrier)
 
@@ -40,7 +42,9 @@ def pipeline(count: int, length: int) -> list[Step]:
     steps = [copy_step(x, contiguous(1, 0, (count,)))]
     for _ in range(length):
         steps.append(elementwise("scale", t, x, imm=(1.5,)))
-        steps.append(Step("chain", (t, t, backwards), 1, code=(Instruction("add", 0, (1, 2)),), workspace=2 * size))
+        steps.append(
+            Step("chain", (t, t, backwards), 1, code=(Instruction("add", 0, (1, 2)),), workspace=2 * size)
+        )
         steps.append(elementwise("copy", x, t))
     return [*steps, copy_step(contiguous(2, 0, (count,)), x)]
 
@@ -182,7 +186,10 @@ BROKEN = {
     "register": (with_code(Instruction("add", 0, (1, 64))), "register|registers"),
     "negative register": (with_code(Instruction("add", 0, (1, -1))), "register that does not exist"),
     "writes an input": (with_code(Instruction("add", 1, (1, 2))), "writes to an input"),
-    "reads nothing": (with_code(Instruction("add", 0, (1, 3)), Instruction("copy", 3, (1,))), "before it is written"),
+    "reads nothing": (
+        with_code(Instruction("add", 0, (1, 3)), Instruction("copy", 3, (1,))),
+        "before it is written",
+    ),
     "no output": (with_code(Instruction("copy", 3, (1,))), "never written"),
     "no code": (with_code(), "never written"),
     "overwritten input": (

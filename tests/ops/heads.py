@@ -99,7 +99,9 @@ def run_forward(problem: Problem, isa: str, threads: int, outputs: list[Floats])
     )
 
 
-def run_backward(problem: Problem, o: Floats, stats: Floats, isa: str, threads: int, outputs: list[Floats]) -> None:
+def run_backward(
+    problem: Problem, o: Floats, stats: Floats, isa: str, threads: int, outputs: list[Floats]
+) -> None:
     inputs = [problem.q, problem.k, problem.v, o, stats, problem.g, problem.position]
     run_kernel(
         "attention_grad",

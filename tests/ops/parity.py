@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from volta.backends.cpu import native
 
 Array = npt.NDArray[Any]
@@ -59,7 +60,9 @@ class Guarded:
         assert (self.memory[-self.margin :] == CANARY).all(), "something was written after the output"
 
 
-def assert_parity(run: Callable[[str, int, list[Array]], None], outputs: list[Array], context: str = "") -> list[Array]:
+def assert_parity(
+    run: Callable[[str, int, list[Array]], None], outputs: list[Array], context: str = ""
+) -> list[Array]:
     """`run(isa, threads, outputs)` writes the same bits on every instruction set and thread count.
 
     `outputs` give shapes and dtypes. Returns what the reference wrote on one thread.
@@ -73,5 +76,7 @@ def assert_parity(run: Callable[[str, int, list[Array]], None], outputs: list[Ar
                 one.check()
                 if len(expected) < len(guarded):
                     expected.append(one.array)
-                assert_same_bits(one.array, expected[index], f"{context} {isa} threads={threads} output {index}")
+                assert_same_bits(
+                    one.array, expected[index], f"{context} {isa} threads={threads} output {index}"
+                )
     return expected

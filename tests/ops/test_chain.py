@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ops.parity import assert_parity, assert_same_bits, isas
+
 from volta.backends.cpu.native import chain_ops, library, run_kernel
 from volta.errors import VerifyError
-
-from tests.ops.parity import assert_parity, assert_same_bits, isas
 
 Array = npt.NDArray[Any]
 Code = list[tuple[str, int, Sequence[int], Sequence[float]]]
@@ -26,17 +26,34 @@ F64 = npt.NDArray[np.float64]
 
 TILE = 1024
 SPECIAL = np.array(
-    [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754942e-38, 3.4028235e38, 88.8, -104.5],
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-45,
+        -1e-45,
+        1.1754942e-38,
+        3.4028235e38,
+        88.8,
+        -104.5,
+    ],
     np.float32,
 )
 
 
 def sigmoid(x: F64) -> F64:
-    return 1 / (1 + np.exp(-x))
+    y: F64 = 1 / (1 + np.exp(-x))
+    return y
 
 
 def erf(x: F64) -> F64:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    y: F64 = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return y
 
 
 def inner(x: F64) -> F64:
@@ -45,7 +62,8 @@ def inner(x: F64) -> F64:
 
 def gelu_tanh_slope(x: F64) -> F64:
     t = np.tanh(inner(x))
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    y: F64 = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    return y
 
 
 def gelu_erf_slope(x: F64) -> F64:
@@ -100,7 +118,9 @@ def values(shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def chain(outputs: int, inputs: Sequence[Array], code: Code, shape: tuple[int, ...] | None = None) -> list[Array]:
+def chain(
+    outputs: int, inputs: Sequence[Array], code: Code, shape: tuple[int, ...] | None = None
+) -> list[Array]:
     """Runs the chain on every isa and thread count; the reference's outputs."""
     shape = inputs[0].shape if shape is None else shape
     views = [np.broadcast_to(x, shape) for x in inputs]
@@ -178,7 +198,9 @@ BROADCASTS = [
 
 
 @pytest.mark.parametrize(("shape", "small"), BROADCASTS, ids=str)
-def test_broadcast_inputs_equal_their_contiguous_copies(shape: tuple[int, ...], small: tuple[int, ...]) -> None:
+def test_broadcast_inputs_equal_their_contiguous_copies(
+    shape: tuple[int, ...], small: tuple[int, ...]
+) -> None:
     a, b = values(shape, 1), values(small, 2)
     y = chain(1, [a, b], [("sub", 0, (1, 2), ())])[0]
     assert_same_bits(y, a - b)
@@ -202,7 +224,12 @@ def test_strided_transposed_and_backward_inputs_equal_their_contiguous_copies() 
         values((95, 70), 3)[5:, 6:],
         np.broadcast_to(values((64,), 4), (90, 64)),
     ]
-    code: Code = [("add", 6, (1, 2), ()), ("mul", 6, (6, 3), ()), ("sub", 6, (6, 4), ()), ("add", 0, (6, 5), ())]
+    code: Code = [
+        ("add", 6, (1, 2), ()),
+        ("mul", 6, (6, 3), ()),
+        ("sub", 6, (6, 4), ()),
+        ("add", 0, (6, 5), ()),
+    ]
     expected = (views[0] + views[1]) * views[2] - views[3] + views[4]
     assert_same_bits(chain(1, views, code)[0], np.ascontiguousarray(expected))
 
@@ -218,7 +245,14 @@ def test_an_output_may_be_its_input() -> None:
     for isa, threads in itertools.product(isas(), (1, 3)):
         a, b = values((5 * TILE + 1,), 1), values((5 * TILE + 1,), 2)
         expected = np.exp(np.float32(0)) * (a * b) + a
-        run_kernel("chain", [a, a, b], 1, code=[("mul", 3, (1, 2), ()), ("add", 0, (3, 1), ())], isa=isa, threads=threads)
+        run_kernel(
+            "chain",
+            [a, a, b],
+            1,
+            code=[("mul", 3, (1, 2), ()), ("add", 0, (3, 1), ())],
+            isa=isa,
+            threads=threads,
+        )
         assert_same_bits(a, expected)
 
 

@@ -8,15 +8,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.ops.parity import THREADS, Guarded, assert_parity, assert_same_bits, isas
+
 from volta.backends.cpu.native import run_kernel
 from volta.dtypes import bfloat16_from_float32, float32_from_bfloat16
 from volta.errors import NotFiniteError, VerifyError
 
-from tests.ops.parity import THREADS, Guarded, assert_parity, assert_same_bits, isas
-
 Array = npt.NDArray[Any]
 SUM, SUM_SQUARES, MAX, ARGMAX = range(4)
-SHAPES = [(), (1,), (33,), (0, 3), (3, 0), (5, 7), (16, 16), (17, 35), (3, 5, 7), (2, 1, 31, 6), (2, 3, 2, 5, 2, 3)]
+SHAPES = [
+    (),
+    (1,),
+    (33,),
+    (0, 3),
+    (3, 0),
+    (5, 7),
+    (16, 16),
+    (17, 35),
+    (3, 5, 7),
+    (2, 1, 31, 6),
+    (2, 3, 2, 5, 2, 3),
+]
 
 
 def values(shape: tuple[int, ...], seed: int = 0) -> npt.NDArray[np.float32]:
@@ -101,7 +113,7 @@ def test_bf16_rounds_to_nearest_even_and_back_exactly() -> None:
         assert_same_bits(wide, float32_from_bfloat16(every))
         strided = np.zeros((near.shape[1], near.shape[0]), np.uint16)
         run_kernel("copy", [strided.T, near], 1, isa=isa, threads=threads)
-        assert (strided.T == rounded).all()
+        assert (rounded == strided.T).all()
 
 
 def test_copy_refuses_other_shapes_and_dtypes() -> None:
@@ -154,7 +166,20 @@ def reduced(x: Array, axis: int, kind: int, factor: float | None = None) -> Arra
     return assert_parity(run, [output], f"reduce {kind} axis {axis} of {x.shape} {x.strides}")[0]
 
 
-REDUCE_SHAPES = [(1,), (31,), (32,), (33,), (100,), (0, 3), (3, 0), (5, 64), (70, 3), (65, 129), (9, 300), (2, 40, 17)]
+REDUCE_SHAPES = [
+    (1,),
+    (31,),
+    (32,),
+    (33,),
+    (100,),
+    (0, 3),
+    (3, 0),
+    (5, 64),
+    (70, 3),
+    (65, 129),
+    (9, 300),
+    (2, 40, 17),
+]
 
 
 @pytest.mark.parametrize("shape", REDUCE_SHAPES, ids=str)

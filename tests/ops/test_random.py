@@ -16,13 +16,23 @@ GENERATORS = ((0, 0, 0), (1, 2, 3), (-1, -(2**31), 2**31 - 1))
 UNIFORM, NORMAL = 0, 1
 
 
-def draw(isa: str, threads: int, out: Array, rng: tuple[int, int, int], stream: int, kind: int, a: float, b: float) -> None:
+def draw(
+    isa: str, threads: int, out: Array, rng: tuple[int, int, int], stream: int, kind: int, a: float, b: float
+) -> None:
     run_kernel(
-        "random", [out, np.array(rng, np.int32)], 1, ints=[stream, kind], floats=[a, b], isa=isa, threads=threads
+        "random",
+        [out, np.array(rng, np.int32)],
+        1,
+        ints=[stream, kind],
+        floats=[a, b],
+        isa=isa,
+        threads=threads,
     )
 
 
-def drop(isa: str, threads: int, out: Array, x: Floats, rng: tuple[int, int, int], stream: int, p: float) -> None:
+def drop(
+    isa: str, threads: int, out: Array, x: Floats, rng: tuple[int, int, int], stream: int, p: float
+) -> None:
     run_kernel(
         "dropout", [out, x, np.array(rng, np.int32)], 1, ints=[stream], floats=[p], isa=isa, threads=threads
     )

@@ -48,6 +48,10 @@ def i32(*values: Any) -> Array:
     return np.array(values, np.int32)
 
 
+def f32(*values: Any) -> Array:
+    return np.array(values, np.float32)
+
+
 def _same(given: Any, expected: Any) -> None:
     """Equal with NaN equal to NaN, and with the signs of zeros."""
     given, expected = np.asarray(given, np.float64), np.asarray(expected, np.float64)
@@ -55,7 +59,7 @@ def _same(given: Any, expected: Any) -> None:
     np.testing.assert_array_equal(np.signbit(given)[given == 0], np.signbit(expected)[given == 0])
 
 
-# --- elementwise ---------------------------------------------------------------------------------------
+# --- elementwise ----------------------------------------------------------------------------------
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x > -700 else math.exp(x)
 
@@ -181,7 +185,7 @@ ARITHMETIC = [op for op in ELEMENTWISE if "volta_" not in CHAIN_OPS[op.name].rep
 def test_arithmetic_rows_are_their_expressions_in_the_manifest(op: Any) -> None:
     """On float32, bit for bit: so constant folding and the optimizers' oracle follow chain_ops.def."""
     rng = np.random.default_rng(1)
-    values = np.float32([*EDGES, *rng.standard_normal(8)])
+    values = f32(*EDGES, *rng.standard_normal(8))
     grid = rng.choice(values, (300, op.arity)).astype(np.float32)
     if op.arity <= 2:
         grid = np.stack(np.meshgrid(*[values] * op.arity), -1).reshape(-1, op.arity)
@@ -221,7 +225,7 @@ def test_momentum_and_sgd() -> None:
     _same(run("sgd", [1.0, 2.0], [3.0, 4.0], 0.5), [-0.5, 0.0])
 
 
-# --- views, copies, contraction, reductions --------------------------------------------------------------
+# --- views, copies, contraction, reductions -------------------------------------------------------
 def test_views_and_copies_are_numpys() -> None:
     x = RNG.standard_normal((3, 4))
     _same(run("slice", x, start=(1, 0), stop=(3, 4), step=(1, 3)), x[1:3, 0:4:3])
@@ -243,7 +247,7 @@ def test_cast_rounds_to_bf16_and_back_is_exact() -> None:
     assert abs(rounded[5] - 0.1) <= 2**-12
     _same(run("cast", rounded, dtype="f32"), rounded)
     _same(run("cast", rounded, dtype="bf16"), rounded)
-    assert run("cast", np.float32([[0.1]]), dtype="bf16").shape == (1, 1)
+    assert run("cast", f32([0.1]), dtype="bf16").shape == (1, 1)
 
 
 def test_matmul_is_a_sum_of_products() -> None:
@@ -279,10 +283,11 @@ def test_max_and_argmax_take_the_first_nan_and_the_first_largest() -> None:
     x = np.array([[1.0, 3.0, 3.0], [5.0, NAN, 7.0], [-INF, -INF, -INF]])
     _same(run("max", x, axes=(1,), keepdims=False), [3.0, NAN, -INF])
     index = run("argmax", x, axis=1, keepdims=True)
-    assert (index.tolist(), index.dtype) == ([[1], [1], [0]], np.int32)
+    assert index.tolist() == [[1], [1], [0]]
+    assert index.dtype == np.int32
 
 
-# --- rows -------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 def _softmax(row: list[float]) -> list[float]:
     total = math.fsum(math.exp(x - max(row)) for x in row)
     return [math.exp(x - max(row)) / total for x in row]
@@ -368,7 +373,7 @@ def test_norms_of_no_rows_have_weight_gradients_of_zero() -> None:
     _same(OPS["rms_norm_grad"].evaluate([x, np.zeros((0, 1)), w, x], {})[1], np.zeros(4))
 
 
-# --- indexing -----------------------------------------------------------------------------------------------
+# --- indexing -------------------------------------------------------------------------------------
 def test_embedding_reads_rows_and_its_gradient_adds_them() -> None:
     table, indices, g = RNG.standard_normal((4, 3)), i32([2, 0], [2, 2]), RNG.standard_normal((2, 2, 3))
     _same(run("embedding", table, indices), np.stack([table[[2, 0]], table[[2, 2]]]))
@@ -406,7 +411,7 @@ def test_gather_is_take_along_axis_and_its_gradient_adds() -> None:
         run("gather_grad", g[:, :1], np.full((2, 1, 3), 4), axis=1, size=4)
 
 
-# --- attention ------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 def test_rotary_turns_pairs_as_complex_numbers() -> None:
     x, angles = RNG.standard_normal((2, 2, 3, 4)), RNG.uniform(-3, 3, (6, 2))
     position = i32(1, 3)
@@ -457,7 +462,7 @@ def test_cache_update_replaces_rows() -> None:
         run("cache_update", cache, new, i32(0, 3))
 
 
-# --- randomness and sampling -------------------------------------------------------------------------------------
+# --- randomness and sampling ----------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("counter", "key", "expected"),
     [
@@ -586,10 +591,10 @@ def test_check_finite_names_what_it_checked() -> None:
     _same(run("check_finite", x[:1], names=("loss",)), x[:1])
 
 
-# --- the interpreter ----------------------------------------------------------------------------------------------
+# --- the interpreter ------------------------------------------------------------------------------
 def test_exact_operations_give_float32_in_float32() -> None:
     """What constant folding relies on: one rounding, no detour through float64."""
-    a, b = np.float32([0.1, 1e-45, 3e38]), np.float32([0.2, 3.0, 2.0])
+    a, b = f32(0.1, 1e-45, 3e38), f32(0.2, 3.0, 2.0)
     for op in ("add", "sub", "mul", "div"):
         (value,) = OPS[op].evaluate([a, b], {})
         assert value.dtype == np.float32
@@ -606,12 +611,12 @@ def test_the_interpreter_keeps_integers_and_widens_the_rest() -> None:
         build.input("x", (2,), float32),
     )
     wide = build.add("cast", (half,), {"dtype": "f32"})
-    literal = build.constant(np.float32([0.1, NAN]))
+    literal = build.constant(f32(0.1, NAN))
     graph = build.freeze([i, half, build.add("add", (wide, x)), literal, build.constant(i32(5))])
-    numbers = np.float32([0.1, -3.0])
+    numbers = f32(0.1, -3.0)
     bits = bfloat16_from_float32(numbers)
     for given_half in (bits, numbers):
-        outputs = evaluate(graph, [i32(1, 2), given_half, np.float32([1.0, 2.0])])
+        outputs = evaluate(graph, [i32(1, 2), given_half, f32(1.0, 2.0)])
         assert [output.dtype for output in outputs] == [
             np.int32,
             np.float64,
@@ -620,7 +625,7 @@ def test_the_interpreter_keeps_integers_and_widens_the_rest() -> None:
             np.int32,
         ]
         _same(outputs[1], float32_from_bfloat16(bits))
-        _same(outputs[2], float32_from_bfloat16(bits).astype(np.float64) + [1.0, 2.0])
+        _same(outputs[2], outputs[1] + np.array([1.0, 2.0]))
         _same(outputs[3], [float(np.float32(0.1)), NAN])
 
 

@@ -23,7 +23,9 @@ def contract(x: Floats, cos: Floats, sin: Floats, position: Array, inverse: bool
     return np.concatenate((x1 * c - x2 * s, x2 * c + x1 * s), axis=-1)
 
 
-def rotate(isa: str, threads: int, out: Array, x: Floats, cos: Floats, sin: Floats, position: Array, inverse: bool) -> None:
+def rotate(
+    isa: str, threads: int, out: Array, x: Floats, cos: Floats, sin: Floats, position: Array, inverse: bool
+) -> None:
     run_kernel("rotary", [out, x, cos, sin, position], 1, ints=[int(inverse)], isa=isa, threads=threads)
 
 
@@ -39,7 +41,9 @@ def test_every_target_and_thread_count_gives_the_bits_of_the_equation(width: int
             rotate(isa, threads, out[0], x, cos, sin, position, inverse)  # noqa: B023
 
         (expected,) = assert_parity(call, [np.empty_like(x)], f"rotary {x.shape}")
-        assert_same_bits(expected, contract(x, cos, sin, position, inverse), f"rotary {x.shape} and its equation")
+        assert_same_bits(
+            expected, contract(x, cos, sin, position, inverse), f"rotary {x.shape} and its equation"
+        )
 
 
 @pytest.mark.parametrize("isa", isas())
@@ -85,7 +89,9 @@ def test_a_position_outside_the_table_is_an_index_error(isa: str, position: int)
 # --- the cache --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("queries", [0, 1, 5])
-def test_cache_update_replaces_each_batch_row_at_its_position_and_nothing_else(isa: str, queries: int) -> None:
+def test_cache_update_replaces_each_batch_row_at_its_position_and_nothing_else(
+    isa: str, queries: int
+) -> None:
     new = normal(3, 2, queries, 20)
     position = np.array([0, 4, 12 - queries], np.int32)
     expected = normal(3, 2, 12, 20, seed=1)
@@ -106,5 +112,11 @@ def test_cache_update_outside_the_cache_is_an_index_error_and_writes_nothing(isa
     cache = normal(2, 1, 12, 8)
     before = cache.copy()
     with pytest.raises(IndexRangeError, match=f"index is {position}: expected 0 <= index < 9"):
-        run_kernel("cache_update", [cache, normal(2, 1, 4, 8), np.array([0, position], np.int32)], 1, isa=isa, threads=2)
+        run_kernel(
+            "cache_update",
+            [cache, normal(2, 1, 4, 8), np.array([0, position], np.int32)],
+            1,
+            isa=isa,
+            threads=2,
+        )
     assert_same_bits(cache, before)

@@ -15,9 +15,7 @@ SAMP = 0x53414D50
 F = np.float32
 
 
-def definition(
-    logits: Floats, seen: Array, rng: Array, settings: Floats, top_k: int
-) -> int:
+def definition(logits: Floats, seen: Array, rng: Array, settings: Floats, top_k: int) -> int:
     """One row: penalty, greedy or temperature, order, top-k, softmax, top-p and min-p, one uniform."""
     temperature, top_p, penalty, min_p = settings
     with np.errstate(divide="ignore"):
@@ -44,7 +42,13 @@ def definition(
 
 
 def sample(
-    logits: Floats, seen: Array, rng: Array, settings: Floats, top_k: Array, isa: str = "ref", threads: int = 1
+    logits: Floats,
+    seen: Array,
+    rng: Array,
+    settings: Floats,
+    top_k: Array,
+    isa: str = "ref",
+    threads: int = 1,
 ) -> Array:
     token = np.full(len(logits), -7, np.int32)
     run_kernel("sample", [token, logits, seen, rng, settings, top_k], 1, isa=isa, threads=threads)
@@ -61,7 +65,10 @@ def rows_of(count: int, vocabulary: int, seed: int) -> tuple[Floats, Array, Arra
     seen = (random.random((count, vocabulary)) < 0.3).astype(np.int32)
     rng = random.integers(-(2**31), 2**31, (count, 4)).astype(np.int32)
     settings = np.stack(
-        [random.choice(choice, count) for choice in ((0, 0.3, 1, 2.5), (0, 0.1, 0.9, 1), (0.7, 1, 1.3), (0, 0.05, 1))],
+        [
+            random.choice(choice, count)
+            for choice in ((0, 0.3, 1, 2.5), (0, 0.1, 0.9, 1), (0.7, 1, 1.3), (0, 0.05, 1))
+        ],
         axis=-1,
     ).astype(np.float32)
     top_k = random.choice((0, 1, 2, 7, vocabulary - 1, vocabulary, vocabulary + 5), count).astype(np.int32)
@@ -118,8 +125,13 @@ def test_frequencies_are_the_probabilities() -> None:
 
 
 def one_row(
-    logits: list[float], temperature: float = 1.0, top_p: float = 1.0, penalty: float = 1.0, min_p: float = 0.0,
-    top_k: int = 0, seen: tuple[int, ...] = (),
+    logits: list[float],
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    penalty: float = 1.0,
+    min_p: float = 0.0,
+    top_k: int = 0,
+    seen: tuple[int, ...] = (),
 ) -> set[int]:
     """The tokens that 200 counters give."""
     count, vocabulary = 200, len(logits)
@@ -180,9 +192,16 @@ def test_mark_seen_marks_the_first_tokens_of_each_row(isa: str) -> None:
 
 @pytest.mark.parametrize(
     ("token", "length", "message"),
-    [(10, 2, "index is 10: expected 0 <= index < 10"), (-1, 2, "index is -1"), (0, 4, "index is 4: expected 0 <= index < 4"), (0, -1, "index is -1")],
+    [
+        (10, 2, "index is 10: expected 0 <= index < 10"),
+        (-1, 2, "index is -1"),
+        (0, 4, "index is 4: expected 0 <= index < 4"),
+        (0, -1, "index is -1"),
+    ],
 )
-def test_mark_seen_outside_its_rows_is_an_index_error_and_marks_nothing(token: int, length: int, message: str) -> None:
+def test_mark_seen_outside_its_rows_is_an_index_error_and_marks_nothing(
+    token: int, length: int, message: str
+) -> None:
     seen = np.zeros((2, 10), np.int32)
     tokens, lengths = np.array([[1, 2, 3], [1, token, 1]], np.int32), np.array([3, length], np.int32)
     with pytest.raises(IndexRangeError, match=message):

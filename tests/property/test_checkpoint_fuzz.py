@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from volta.errors import CheckpointError
 from volta.train import checkpoint as ck
-from volta.train.tensorfile import canonical
+from volta.storage.tensorfile import canonical
 
 Content = tuple[object, ...]
 

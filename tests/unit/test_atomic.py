@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from volta.errors import CheckpointError
-from volta.train import atomic
+from volta.storage import atomic
 
 PARTS = (b"first ", memoryview(b""), memoryview(b"second"))
 

@@ -48,14 +48,14 @@ def _example() -> Graph:
     w = build.constant(np.array([0x3F000000, 0x80000000, 0x7FC00001], np.uint32).view(np.float32))
     stats = build.result(build.add("rms_norm", (x, w), {"eps": 1e-5}), 1)
     checked = build.add(
-        "check_finite", (build.add("fused", (x, stats), {"body": body}),), {"names": ["a", "b"]}
+        "check_finite", (build.add("fused", (x, stats), {"body": body}),), {"names": ("a", "b")}
     )
     total = build.add("sum", (checked,), {"axes": (0, 1), "keepdims": False})
     return build.freeze([checked, total], {0: x})
 
 
 def test_a_graph_prints_as_this() -> None:
-    assert format_graph(_example()) == EXAMPLE
+    assert format_graph(_example()) == repr(_example()) == EXAMPLE
 
 
 def test_this_text_parses_to_that_graph() -> None:
@@ -67,7 +67,9 @@ def test_this_text_parses_to_that_graph() -> None:
 
 
 def test_spaces_and_comments_do_not_count() -> None:
-    text = 'graph { # a comment\n%0=input( name="x" ,shape=( ),dtype="i32", role="input") : i32[]\n\n return %0 }'
+    text = (
+        'graph { # a comment\n%0=input( name="x" ,shape=( ),\n dtype="i32", role="input"):i32[]\nreturn %0}'
+    )
     assert format_graph(parse_graph(text)) == dedent("""\
         graph {
           %0 = input(name="x", shape=(), dtype="i32", role="input") : i32[]

@@ -257,7 +257,8 @@ def test_all_findings_are_collected() -> None:
     graph = _sound()
     _changed(graph.nodes[5], op="plus")
     _attrs(graph.nodes[1], name="x")
-    assert [finding.rule for finding in findings(graph)] == ["inputs-listed", "known-op"]
+    graph = dataclasses.replace(graph, donations={7: graph.nodes[1]})
+    assert [finding.rule for finding in findings(graph)] == ["inputs-listed", "donation", "known-op"]
 
 
 @given(graphs(max_steps=15, fused=True, donations=True))

@@ -26,9 +26,8 @@ typedef struct {
   float scale;
 } volta_attention_shape;
 
-static inline volta_attention_shape volta_attention_shape_of(const volta_step *step,
-                                                             const volta_operand *q,
-                                                             const volta_operand *k) {
+static inline volta_attention_shape
+volta_attention_shape_of(const volta_step *step, const volta_operand *q, const volta_operand *k) {
   volta_attention_shape shape = {.B = q->shape[0],
                                  .H = q->shape[1],
                                  .G = k->shape[1],
@@ -42,7 +41,8 @@ static inline volta_attention_shape volta_attention_shape_of(const volta_step *s
 }
 
 /* Row (i, j, k, 0) of an operand of rank 4. */
-static inline float *volta_row4(const volta_call *call, int operand, int64_t i, int64_t j, int64_t k) {
+static inline float *volta_row4(const volta_call *call, int operand, int64_t i, int64_t j,
+                                int64_t k) {
   const int64_t *stride = call->operand[operand].stride;
   return (float *)call->data[operand] + i * stride[0] + j * stride[1] + k * stride[2];
 }
@@ -52,13 +52,15 @@ static inline int64_t volta_position(const volta_call *call, int operand, int64_
 }
 
 /* Keys that query t sees, given the position of query 0. */
-static inline int64_t volta_visible(const volta_attention_shape *shape, int64_t position, int64_t t) {
+static inline int64_t volta_visible(const volta_attention_shape *shape, int64_t position,
+                                    int64_t t) {
   return shape->causal ? position + t + 1 : shape->S;
 }
 
 /* Rows position .. position + T must lie in a table of `limit` rows, so every position must lie in
  * [0, limit - T + 1): the failure's detail is (position, limit - T + 1). */
-static inline int volta_check_positions(const volta_call *call, int operand, int64_t T, int64_t limit) {
+static inline int volta_check_positions(const volta_call *call, int operand, int64_t T,
+                                        int64_t limit) {
   for (int64_t b = 0; b < call->operand[operand].shape[0]; b++) {
     int64_t position = volta_position(call, operand, b);
     if (position < 0 || position + T > limit)

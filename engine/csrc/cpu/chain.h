@@ -16,22 +16,22 @@
  * another, which is what ivdep says. Inputs that an operation does not have are not read. */
 typedef void (*tile_function)(const volta_instruction *code, float *const *registers, int64_t n);
 
-#define VOLTA_CHAIN_OP(name, inputs, expression)                                                  \
-  static void tile_##name(const volta_instruction *code, float *const *registers, int64_t n) {    \
-    const float x0 = code->imm[0], x1 = code->imm[1], x2 = code->imm[2], x3 = code->imm[3];       \
-    const float *pa = registers[code->from[0]];                                                   \
-    const float *pb = inputs > 1 ? registers[code->from[1]] : pa;                                 \
-    const float *pc = inputs > 2 ? registers[code->from[2]] : pa;                                 \
-    const float *pd = inputs > 3 ? registers[code->from[3]] : pa;                                 \
-    const float *pe = inputs > 4 ? registers[code->from[4]] : pa;                                 \
-    const float *pf = inputs > 5 ? registers[code->from[5]] : pa;                                 \
-    float *y = registers[code->to];                                                               \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                        \
-      const float a = pa[i], b = pb[i], c = pc[i], d = pd[i], e = pe[i], f = pf[i];               \
-      (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;                                       \
-      y[i] = expression;                                                                          \
-    }                                                                                             \
-    (void)x0, (void)x1, (void)x2, (void)x3;                                                       \
+#define VOLTA_CHAIN_OP(name, inputs, expression) \
+  static void tile_##name(const volta_instruction *code, float *const *registers, int64_t n) { \
+    const float x0 = code->imm[0], x1 = code->imm[1], x2 = code->imm[2], x3 = code->imm[3]; \
+    const float *pa = registers[code->from[0]]; \
+    const float *pb = inputs > 1 ? registers[code->from[1]] : pa; \
+    const float *pc = inputs > 2 ? registers[code->from[2]] : pa; \
+    const float *pd = inputs > 3 ? registers[code->from[3]] : pa; \
+    const float *pe = inputs > 4 ? registers[code->from[4]] : pa; \
+    const float *pf = inputs > 5 ? registers[code->from[5]] : pa; \
+    float *y = registers[code->to]; \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { \
+      const float a = pa[i], b = pb[i], c = pc[i], d = pd[i], e = pe[i], f = pf[i]; \
+      (void)a, (void)b, (void)c, (void)d, (void)e, (void)f; \
+      y[i] = expression; \
+    } \
+    (void)x0, (void)x1, (void)x2, (void)x3; \
   }
 #include "../chain_ops.def"
 #undef VOLTA_CHAIN_OP
@@ -42,8 +42,8 @@ static const tile_function tile_functions[] = {
 #undef VOLTA_CHAIN_OP
 };
 
-void VOLTA_CHAIN_NAME(chain_tile)(const volta_instruction *code, int count,
-                                  float *const *registers, int64_t n) {
+void VOLTA_CHAIN_NAME(chain_tile)(const volta_instruction *code, int count, float *const *registers,
+                                  int64_t n) {
   for (int i = 0; i < count; i++) tile_functions[code[i].op](&code[i], registers, n);
 }
 

@@ -3,11 +3,11 @@
 #include "targets.h"
 
 #define VOLTA_TARGET(KERNEL, ref, avx2, avx512) \
-  int volta_##ref(const volta_call *);          \
-  int volta_##avx2(const volta_call *);         \
+  int volta_##ref(const volta_call *); \
+  int volta_##avx2(const volta_call *); \
   int volta_##avx512(const volta_call *);
-#define VOLTA_TARGET_WORKSPACE(KERNEL, ref, avx2, avx512)               \
-  int64_t volta_##ref(const volta_step *, const volta_operand *, int);  \
+#define VOLTA_TARGET_WORKSPACE(KERNEL, ref, avx2, avx512) \
+  int64_t volta_##ref(const volta_step *, const volta_operand *, int); \
   int64_t volta_##avx2(const volta_step *, const volta_operand *, int); \
   int64_t volta_##avx512(const volta_step *, const volta_operand *, int);
 #include "targets.def"
@@ -56,11 +56,13 @@ static const volta_kernel_row avx512_kernels[VOLTA_KERNEL_COUNT] = {
 #undef VOLTA_TARGET_WORKSPACE
 };
 
-const volta_kernel_row *const volta_targets[VOLTA_ISA_COUNT] = {ref_kernels, avx2_kernels, avx512_kernels};
-const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT] = {volta_chain_tile_ref, volta_chain_tile_avx2,
-                                                               volta_chain_tile_avx512};
+const volta_kernel_row *const volta_targets[VOLTA_ISA_COUNT] = {ref_kernels, avx2_kernels,
+                                                                avx512_kernels};
+const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT] = {
+    volta_chain_tile_ref, volta_chain_tile_avx2, volta_chain_tile_avx512};
 #else
-const volta_kernel_row *const volta_targets[VOLTA_ISA_COUNT] = {ref_kernels, ref_kernels, ref_kernels};
-const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT] = {volta_chain_tile_ref, volta_chain_tile_ref,
-                                                               volta_chain_tile_ref};
+const volta_kernel_row *const volta_targets[VOLTA_ISA_COUNT] = {ref_kernels, ref_kernels,
+                                                                ref_kernels};
+const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT] = {
+    volta_chain_tile_ref, volta_chain_tile_ref, volta_chain_tile_ref};
 #endif

@@ -6,11 +6,14 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
+
+from volta.errors import UsageError, VoltaError
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -32,21 +35,39 @@ def print_rows(title: str, rows: Sequence[tuple[str, Any]]) -> None:
     out.print(table)
 
 
-def fail(error: BaseException, code: int, debug: bool) -> NoReturn:
-    """One line on standard error, and the exit code."""
-    if debug:
-        traceback.print_exception(error)
-    else:
-        line = " ".join(str(error).split()) or type(error).__name__
-        sys.stderr.write(f"volta: {line}\n")
-    sys.exit(code)
+class Reporting:
+    """Wraps commands so that a failure is one line on standard error and an exit code."""
+
+    debug = False
+
+    def __call__(self, command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def wrapped(*args: Any, **options: Any) -> None:
+            try:
+                command(*args, **options)
+            except UsageError as error:
+                self.fail(error, 2)
+            except BrokenPipeError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left
+                sys.exit(1)
+            except (VoltaError, OSError, MemoryError) as error:
+                self.fail(error, 1)
+            except KeyboardInterrupt:
+                sys.stderr.write("volta: interrupted\n")
+                sys.exit(130)  # what a shell expects after Ctrl-C
+
+        return wrapped
+
+    def fail(self, error: BaseException, code: int) -> NoReturn:
+        if self.debug:
+            traceback.print_exception(error)
+        else:
+            line = " ".join(str(error).split()) or type(error).__name__
+            sys.stderr.write(f"volta: {line}\n")
+        sys.exit(code)
 
 
-def interrupted() -> NoReturn:
-    """What a shell expects of a command that Ctrl-C ended."""
-    sys.stderr.write("volta: interrupted\n")
-    sys.stderr.flush()
-    sys.exit(130)
+reporting = Reporting()
 
 
 def bytes_text(count: float) -> str:
@@ -64,6 +85,3 @@ def resident_bytes() -> int:
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-
-def is_interactive() -> bool:
-    return out.is_terminal and not os.environ.get("CI")

@@ -28,8 +28,8 @@ STEPS, SHORT_STEPS = 400, 60
 
 
 def command(
-    text: Annotated[Path | None, typer.Option(help="A file or directory to learn from [default: Python's own library]")] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep the run here [default: a temporary directory]")] = None,
+    text: Annotated[Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep the run here (default: a temporary directory)")] = None,
     short: Annotated[bool, typer.Option("--short", help=f"{SHORT_STEPS} steps instead of {STEPS}")] = False,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,

@@ -24,11 +24,11 @@ NAME = "train"
 
 
 def command(
-    text: Annotated[Path | None, typer.Option(help="A file or directory to learn from [default: Python's own library]")] = None,
+    text: Annotated[Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for checkpoints (new runs need one)")] = None,
     resume_from: Annotated[Path | None, typer.Option("--resume", help="Continue this run with the bits of an "
                                                      "uninterrupted one")] = None,
-    steps: Annotated[int | None, typer.Option(help="Updates in all [default: 400]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates in all (default: 400)")] = None,
     config: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGS)}")] = "tiny",
     seed: Annotated[int, typer.Option(help="Of initial weights, batches and dropout")] = 1,
     batch: Annotated[int, typer.Option(help="Rows per shard")] = 12,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from volta.errors import DTypeError, ShapeError, UsageError
 from volta.ir import attributes, cost, reference, shapes, vjp
 from volta.ir.graph import Attr, Attrs, Node, TensorType
 
-Array: TypeAlias = npt.NDArray[np.generic]
+Array: TypeAlias = npt.NDArray[Any]
 Types: TypeAlias = tuple[TensorType, ...]
 NO_ATTRS: Mapping[str, str] = MappingProxyType({})
 

@@ -328,33 +328,39 @@ def count_valid(targets: Array, *, ignore_index: int) -> Array:
     return np.maximum(1.0, np.count_nonzero(targets != ignore_index))
 
 
+def _row_mean(x: Array) -> Array:
+    """[.., C] -> [.., 1]; NaN where C is 0."""
+    return x.sum(-1, keepdims=True) / x.shape[-1]
+
+
 def layer_norm(x: Array, w: Array, b: Array, *, eps: float) -> tuple[Array, Array]:
-    mean = x.mean(-1, keepdims=True)
-    rstd = 1 / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + f32(eps))
+    mean = _row_mean(x)
+    rstd = 1 / np.sqrt(_row_mean((x - mean) ** 2) + f32(eps))
     return ((x - mean) * rstd) * w + b, np.concatenate((mean, rstd), -1)
 
 
 def _over_rows(x: Array) -> Array:
-    return x.reshape(-1, x.shape[-1]).sum(0) if x.size else np.zeros(x.shape[-1])
+    """[.., C] -> [C]"""
+    return x.sum(tuple(range(x.ndim - 1)))
 
 
 def layer_norm_grad(x: Array, stats: Array, w: Array, g: Array) -> tuple[Array, Array, Array]:
     mean, rstd = stats[..., :1], stats[..., 1:]
     h = (x - mean) * rstd
     d = g * w
-    dx = ((d - d.mean(-1, keepdims=True)) - h * (d * h).mean(-1, keepdims=True)) * rstd
+    dx = ((d - _row_mean(d)) - h * _row_mean(d * h)) * rstd
     return dx, _over_rows(g * h), _over_rows(g)
 
 
 def rms_norm(x: Array, w: Array, *, eps: float) -> tuple[Array, Array]:
-    r = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + f32(eps))
+    r = 1 / np.sqrt(_row_mean(x * x) + f32(eps))
     return (x * r) * w, r
 
 
 def rms_norm_grad(x: Array, stats: Array, w: Array, g: Array) -> tuple[Array, Array]:
     h = x * stats
     d = g * w
-    return (d - h * (d * h).mean(-1, keepdims=True)) * stats, _over_rows(g * h)
+    return (d - h * _row_mean(d * h)) * stats, _over_rows(g * h)
 
 
 # --- indexing -------------------------------------------------------------------------------------

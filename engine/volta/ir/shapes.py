@@ -135,11 +135,6 @@ def elementwise(call: Application) -> Types:
     return (TensorType(shape, float32),)
 
 
-def same(call: Application) -> Types:
-    """One operand; the result has its type."""
-    return (call.types[0],)
-
-
 def reshape(call: Application) -> Types:
     (x,), shape = call.types, _shape_attr(call)
     call.expect(x.numel == math.prod(shape), f"{x.numel} elements cannot become {math.prod(shape)}", "shape")

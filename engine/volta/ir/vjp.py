@@ -170,7 +170,8 @@ def scale(build: GraphBuilder, node: Node, g: Node) -> Gradients:
 
 
 # --- elementwise: two operands, broadcasting ------------------------------------------------------
-def _to_operands(build: GraphBuilder, node: Node, *gradients: Node) -> Gradients:
+def _to_operands(build: GraphBuilder, node: Node, *gradients: Node) -> tuple[Node, ...]:
+    """Gradients of the broadcast shape, brought to the shapes of the operands."""
     pairs = zip(gradients, node.inputs, strict=True)
     return tuple(unbroadcast(build, g, operand.shape) for g, operand in pairs)
 
@@ -181,7 +182,6 @@ def add(build: GraphBuilder, node: Node, g: Node) -> Gradients:
 
 def sub(build: GraphBuilder, node: Node, g: Node) -> Gradients:
     ga, gb = _to_operands(build, node, g, g)
-    assert isinstance(gb, Node)
     return ga, build.add("neg", (gb,))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from volta.ir.graph import Graph, GraphBuilder, Node
+from volta.passes.rewrite import copy_inputs
 
 
 def drop_dead(graph: Graph) -> Graph:
     """Keeps the inputs, the outputs and what they need. A finite check lives only as long as
     something reads the value it passes on."""
-    needed: set[Node] = set(graph.inputs)
+    needed: set[Node] = set()
     stack = list(graph.outputs)
     while stack:
         node = stack.pop()
@@ -16,9 +17,9 @@ def drop_dead(graph: Graph) -> Graph:
             needed.add(node)
             stack.extend(node.inputs)
     builder = GraphBuilder()
-    new: dict[Node, Node] = {}
+    new = copy_inputs(graph, builder)
     for node in graph.nodes:
-        if node in needed:
+        if node in needed and node not in new:
             new[node] = builder.add(node.op, (new[source] for source in node.inputs), node.attrs)
     return builder.freeze([new[node] for node in graph.outputs],
                           {output: new[node] for output, node in graph.donations.items()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from volta.ir.graph import Graph, GraphBuilder, Node
 from volta.ir.ops import OPS
 from volta.passes.regroup import Groups
+from volta.passes.rewrite import copy_inputs
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
@@ -45,7 +46,7 @@ def _emit(graph: Graph, groups: Groups, pairs: dict[Node, Node]) -> Graph:
     users = graph.users()
     outputs = set(graph.outputs)
     builder = GraphBuilder()
-    new: dict[Node, Node] = {}
+    new = copy_inputs(graph, builder)
 
     def needs(node: Node) -> list[Node]:
         inputs = list(node.inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from volta.ir.graph import Graph, GraphBuilder, Node
+from volta.passes.rewrite import copy_inputs
 
 
 class Groups:
@@ -65,7 +66,7 @@ def emit(groups: Groups, chosen: Iterable[int]) -> Graph:
     users = graph.users()
     results = set(graph.outputs)
     builder = GraphBuilder()
-    new: dict[Node, Node] = {}
+    new = copy_inputs(graph, builder)
 
     def ready(group: int) -> list[int]:
         return [groups.of(s) for s in groups.external_inputs(group) if s not in new]

@@ -14,10 +14,17 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     """Copies the graph in order. `rule(builder, old node, new inputs)` gives the new value of a node,
     or None to copy it. Inputs are always kept, so that the call signature stays."""
     builder = GraphBuilder()
-    new: dict[Node, Node] = {}
+    new = copy_inputs(graph, builder)
     for node in graph.nodes:
+        if node in new:
+            continue
         inputs = tuple(new[source] for source in node.inputs)
-        replacement = None if node.op == "input" else rule(builder, node, inputs)
+        replacement = rule(builder, node, inputs)
         new[node] = replacement if replacement is not None else builder.add(node.op, inputs, node.attrs)
     return builder.freeze([new[node] for node in graph.outputs],
                           {output: new[node] for output, node in graph.donations.items()})
+
+
+def copy_inputs(graph: Graph, builder: GraphBuilder) -> dict[Node, Node]:
+    """The inputs in their order, before anything else: a pass may move nodes, never arguments."""
+    return {node: builder.add(node.op, (), node.attrs) for node in graph.inputs}

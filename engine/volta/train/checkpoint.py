@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from volta.dtypes import DType
 from volta.errors import CheckpointError, UsageError
-from volta.train import atomic, tensorfile
+from volta.storage import atomic, tensorfile
 from volta.train.checkpoint_format import Checkpoint, check_metadata, decode, encode, weights_sha256
-from volta.train.tensorfile import dtype_of, printable
+from volta.storage.tensorfile import dtype_of, printable
 
 __all__ = [
     "Checkpoint",

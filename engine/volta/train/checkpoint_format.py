@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from volta.errors import CheckpointError, UsageError
-from volta.train.tensorfile import Tensors, canonical, digest, parse, printable
+from volta.storage.tensorfile import Tensors, canonical, digest, parse, printable
 
 FORMAT = "volta-checkpoint"
 VERSION = "1"

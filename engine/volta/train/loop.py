@@ -153,8 +153,8 @@ class Trainer:
                     "going on would not give the bits of an uninterrupted run"
                 )
             self.step = start.step
-            self.early_stop = EarlyStop.from_json(start.state["early_stop"])
-            self.first_loss = start.state["first_loss"]
+            self.early_stop = EarlyStop.from_json(start.state.get("early_stop", {}))
+            self.first_loss = start.state.get("first_loss")
             self.last_saved = start.path
 
     @property

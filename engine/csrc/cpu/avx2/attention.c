@@ -3,5 +3,6 @@
 /* Attention, its gradient and rotary embedding with AVX2. */
 #define VOLTA_ISA avx2
 #include "../simd/attention.h"
+#include "../simd/attention_grad.h"
 #include "../simd/rotary.h"
 #endif

@@ -3,5 +3,6 @@
 /* Attention, its gradient and rotary embedding with AVX-512. */
 #define VOLTA_ISA avx512
 #include "../simd/attention.h"
+#include "../simd/attention_grad.h"
 #include "../simd/rotary.h"
 #endif

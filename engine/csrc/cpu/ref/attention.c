@@ -28,19 +28,21 @@ static void fill_zero(float *x, int64_t D) {
 }
 
 /* One row of S probabilities per thread. */
-int64_t volta_attention_workspace_ref(const volta_step *step, const volta_operand *operand, int threads) {
+int64_t volta_attention_workspace_ref(const volta_step *step, const volta_operand *operand,
+                                      int threads) {
   (void)step;
   return threads * volta_align(operand[ATTENTION_K].shape[2] * (int64_t)sizeof(float));
 }
 
 int volta_attention_ref(const volta_call *call) {
-  volta_attention_shape shape =
-      volta_attention_shape_of(call->step, &call->operand[ATTENTION_Q], &call->operand[ATTENTION_K]);
+  volta_attention_shape shape = volta_attention_shape_of(call->step, &call->operand[ATTENTION_Q],
+                                                         &call->operand[ATTENTION_K]);
   if (shape.causal) {
     int status = volta_check_positions(call, ATTENTION_POSITION, shape.T, shape.S);
     if (status != VOLTA_OK) return status;
   }
-  float *p = (float *)(call->workspace + call->thread * volta_align(shape.S * (int64_t)sizeof(float)));
+  float *p =
+      (float *)(call->workspace + call->thread * volta_align(shape.S * (int64_t)sizeof(float)));
   int64_t first, last;
   volta_share(shape.B * shape.H * shape.T, call->thread, call->threads, &first, &last);
   for (int64_t row = first; row < last; row++) {
@@ -84,8 +86,8 @@ int64_t volta_attention_grad_workspace_ref(const volta_step *step, const volta_o
  * One key head of one batch row is the unit: it owns dk and dv, and walks its queries in the
  * order of their contraction. */
 int volta_attention_grad_ref(const volta_call *call) {
-  volta_attention_shape shape = volta_attention_shape_of(call->step, &call->operand[ATTENTION_GRAD_Q],
-                                                         &call->operand[ATTENTION_GRAD_K]);
+  volta_attention_shape shape = volta_attention_shape_of(
+      call->step, &call->operand[ATTENTION_GRAD_Q], &call->operand[ATTENTION_GRAD_K]);
   if (shape.causal) {
     int status = volta_check_positions(call, ATTENTION_GRAD_POSITION, shape.T, shape.S);
     if (status != VOLTA_OK) return status;
@@ -100,7 +102,8 @@ int volta_attention_grad_ref(const volta_call *call) {
     }
     for (int64_t h = g * shape.group; h < (g + 1) * shape.group; h++)
       for (int64_t t = 0; t < shape.T; t++) {
-        int64_t visible = volta_visible(&shape, volta_position(call, ATTENTION_GRAD_POSITION, b), t);
+        int64_t visible =
+            volta_visible(&shape, volta_position(call, ATTENTION_GRAD_POSITION, b), t);
         const float *q = volta_row4(call, ATTENTION_GRAD_Q, b, h, t);
         const float *grad = volta_row4(call, ATTENTION_GRAD_G, b, h, t);
         const float *stats = volta_row4(call, ATTENTION_GRAD_STATS, b, h, t);

@@ -13,7 +13,8 @@ int volta_cache_update_ref(const volta_call *call) {
     const int64_t b = row / (G * T), g = row / T % G, t = row % T;
     float *to = volta_row4(call, CACHE, b, g, volta_position(call, POSITION, b) + t);
     const float *from = volta_row4(call, NEW, b, g, t);
-    const int64_t to_step = call->operand[CACHE].stride[3], from_step = call->operand[NEW].stride[3];
+    const int64_t to_step = call->operand[CACHE].stride[3],
+                  from_step = call->operand[NEW].stride[3];
     for (int64_t d = 0; d < D; d++) to[d * to_step] = from[d * from_step];
   }
   return VOLTA_OK;

@@ -28,10 +28,14 @@ int volta_embedding_grad_ref(const volta_call *call) {
   if (status != VOLTA_OK) return status;
   int64_t first, last;
   volta_share(C, call->thread, call->threads, &first, &last);
-  for (int64_t v = 0; v < V; v++)
-    for (int64_t c = first; c < last; c++) volta_row(call, 0, v)[c] = 0.0f;
-  for (int64_t r = 0; r < R; r++)
-    for (int64_t c = first; c < last; c++)
-      volta_row(call, 0, volta_index(call, 2, r))[c] += volta_row(call, 1, r)[c];
+  for (int64_t v = 0; v < V; v++) {
+    float *out = volta_row(call, 0, v);
+    for (int64_t c = first; c < last; c++) out[c] = 0.0f;
+  }
+  for (int64_t r = 0; r < R; r++) {
+    float *out = volta_row(call, 0, volta_index(call, 2, r));
+    const float *g = volta_row(call, 1, r);
+    for (int64_t c = first; c < last; c++) out[c] += g[c];
+  }
   return VOLTA_OK;
 }

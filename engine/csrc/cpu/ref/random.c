@@ -1,5 +1,5 @@
-/* Dropout and random tensors (N8). Element i takes word i % 4 of the block with counter
- * (i / 4 low, i / 4 high, stream, step), so its value depends on nothing but i and the generator. */
+/* Dropout and random tensors (N8). Element i takes word i % 4 of the block with counter (i / 4
+ * low, i / 4 high, stream, step), so its value depends on nothing but i and the generator. */
 #include "../../philox.h"
 #include "../../volta.h"
 

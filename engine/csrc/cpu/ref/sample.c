@@ -11,7 +11,8 @@
  *      the token is the first kept rank whose running sum of p is > u * (sum of the kept p), or
  *      the last kept rank
  *
- * A row whose x has a NaN, or whose largest x is infinite when it is drawn from, is VOLTA_NOT_FINITE. */
+ * A row whose x has a NaN, or whose largest x is infinite when it is drawn from, is
+ * VOLTA_NOT_FINITE. */
 #include <math.h>
 
 #include "../../philox.h"
@@ -40,7 +41,7 @@ static int comes_before(candidate a, candidate b) {
   return a.key != b.key ? a.key < b.key : a.token < b.token;
 }
 
-/* --- the order of all: radix sort, least significant digit first, stable ----------------------------- */
+/* --- the order of all: radix sort, least significant digit first, stable ---------------------- */
 #define DIGITS 3
 #define DIGIT_BITS 11
 
@@ -64,7 +65,7 @@ static candidate *order_all(candidate *from, candidate *to, int64_t count) {
   return from;
 }
 
-/* --- the first few: a heap whose root is the last of those kept ------------------------------------------ */
+/* --- the first few: a heap whose root is the last of those kept ------------------------------- */
 static void sift_down(candidate *heap, int64_t count, int64_t at, candidate item) {
   for (int64_t child; (child = 2 * at + 1) < count; at = child) {
     if (child + 1 < count && comes_before(heap[child], heap[child + 1])) child++;
@@ -86,7 +87,7 @@ static void order_first(candidate *all, int64_t count, int64_t keep) {
   }
 }
 
-/* --- one row ------------------------------------------------------------------------------------------------ */
+/* --- one row ---------------------------------------------------------------------------------- */
 static float penalised(float x, int seen, float penalty) {
   if (!seen || penalty == 1.0f) return x;
   return x > 0.0f ? x / penalty : x * penalty;
@@ -175,8 +176,8 @@ static int sample_row(const volta_call *call, int64_t b, char *workspace) {
   for (int64_t i = 0; i < ranks; i++) p[i] = p[i] * inverse;
 
   /* 6, 7 */
-  const volta_u32x4 block = volta_philox((volta_u32)rng[3 * word], 0, (volta_u32)rng[2 * word], SAMPLE_WORD,
-                                         (volta_u32)rng[0], (volta_u32)rng[word]);
+  const volta_u32x4 block = volta_philox((volta_u32)rng[3 * word], 0, (volta_u32)rng[2 * word],
+                                         SAMPLE_WORD, (volta_u32)rng[0], (volta_u32)rng[word]);
   const int64_t prefix = shortest_prefix(p, ranks, top_p);
   *token = all[draw(p, prefix, min_p * p[0], volta_uniform(block.v[0]))].token;
   return VOLTA_OK;
@@ -194,7 +195,7 @@ int volta_sample_ref(const volta_call *call) {
   return VOLTA_OK;
 }
 
-/* --- seen tokens --------------------------------------------------------------------------------------------- */
+/* --- seen tokens ------------------------------------------------------------------------------ */
 /* seen[b, tokens[b, :lengths[b]]] = 1. Every thread checks everything before any mark is made. */
 int volta_mark_seen_ref(const volta_call *call) {
   enum { MARKS, TOKENS, LENGTHS };

@@ -18,7 +18,8 @@ static int64_t first_not_finite(const uint32_t *x, int64_t first, int64_t last) 
 
 int VOLTA_ISA_NAME(check_finite)(const volta_call *call) {
   const volta_walk walk = volta_walk_of(&call->operand[0], 0);
-  if (walk.rank > 1 || (walk.rank == 1 && walk.stride[0][0] != 1)) return volta_check_finite_ref(call);
+  if (walk.rank > 1 || (walk.rank == 1 && walk.stride[0][0] != 1))
+    return volta_check_finite_ref(call);
   int64_t first, last;
   volta_share(volta_numel(&call->operand[0]), call->thread, call->threads, &first, &last);
   const int64_t found = first_not_finite(call->data[0], first, last);

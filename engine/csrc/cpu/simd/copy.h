@@ -12,22 +12,22 @@ enum { COPY_4, COPY_2, COPY_TO_BF16, COPY_FROM_BF16 };
 #define COPY_BLOCK 16 /* a line of cache holds 16 elements of 4 bytes */
 
 /* n elements, one run of each view */
-#define COPY_LOOP(out_type, in_type, convert)                                                        \
-  do {                                                                                                 \
-    out_type *restrict y = to;                                                                         \
-    const in_type *restrict x = from;                                                                  \
-    if (to_stride == 1 && from_stride == 1) {                                                          \
-      for (int64_t i = 0; i < n; i++) y[i] = convert(x[i]);                                            \
-    } else if (to_stride == 1 && from_stride == 0) {                                                   \
-      const out_type value = convert(x[0]);                                                            \
-      for (int64_t i = 0; i < n; i++) y[i] = value;                                                    \
-    } else {                                                                                           \
-      for (int64_t i = 0; i < n; i++) y[i * to_stride] = convert(x[i * from_stride]);                  \
-    }                                                                                                  \
+#define COPY_LOOP(out_type, in_type, convert) \
+  do { \
+    out_type *restrict y = to; \
+    const in_type *restrict x = from; \
+    if (to_stride == 1 && from_stride == 1) { \
+      for (int64_t i = 0; i < n; i++) y[i] = convert(x[i]); \
+    } else if (to_stride == 1 && from_stride == 0) { \
+      const out_type value = convert(x[0]); \
+      for (int64_t i = 0; i < n; i++) y[i] = value; \
+    } else { \
+      for (int64_t i = 0; i < n; i++) y[i * to_stride] = convert(x[i * from_stride]); \
+    } \
   } while (0)
 
-static inline void copy_run(int kind, void *to, int64_t to_stride, const void *from, int64_t from_stride,
-                            int64_t n) {
+static inline void copy_run(int kind, void *to, int64_t to_stride, const void *from,
+                            int64_t from_stride, int64_t n) {
   if (kind == COPY_4) COPY_LOOP(uint32_t, uint32_t, );
   if (kind == COPY_2) COPY_LOOP(uint16_t, uint16_t, );
   if (kind == COPY_TO_BF16) COPY_LOOP(uint16_t, float, volta_bf16_from_f32);
@@ -44,8 +44,9 @@ typedef struct {
 
 static void copy_at(const copy_job *job, const int64_t offset[2], int64_t n) {
   const int inner = job->walk.rank - 1;
-  copy_run(job->kind, job->to + offset[0] * job->to_size, inner < 0 ? 1 : job->walk.stride[0][inner],
-           job->from + offset[1] * job->from_size, inner < 0 ? 1 : job->walk.stride[1][inner], n);
+  copy_run(job->kind, job->to + offset[0] * job->to_size,
+           inner < 0 ? 1 : job->walk.stride[0][inner], job->from + offset[1] * job->from_size,
+           inner < 0 ? 1 : job->walk.stride[1][inner], n);
 }
 
 /* Elements first .. last of the flat index, run by run. */
@@ -56,7 +57,8 @@ static void copy_runs(const copy_job *job, int64_t first, int64_t last) {
   int64_t offset[2] = {volta_walk_to(w, 0, first, at), volta_walk_to(w, 1, first, at)};
   if (inner < 0 && first < last) copy_at(job, offset, 1);
   while (inner >= 0 && first < last) {
-    const int64_t run = w->size[inner] - at[inner] < last - first ? w->size[inner] - at[inner] : last - first;
+    const int64_t run =
+        w->size[inner] - at[inner] < last - first ? w->size[inner] - at[inner] : last - first;
     copy_at(job, offset, run);
     first += run;
     offset[0] -= at[inner] * w->stride[0][inner];
@@ -131,7 +133,8 @@ int VOLTA_ISA_NAME(copy)(const volta_call *call) {
   volta_operand out = call->operand[0], in = call->operand[1];
   const int same = out.dtype == in.dtype;
   int matches = out.rank == in.rank && (same || (out.dtype != VOLTA_I32 && in.dtype != VOLTA_I32));
-  for (int32_t axis = 0; matches && axis < out.rank; axis++) matches = out.shape[axis] == in.shape[axis];
+  for (int32_t axis = 0; matches && axis < out.rank; axis++)
+    matches = out.shape[axis] == in.shape[axis];
   if (!matches) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
 
   const int64_t count = volta_numel(&out);

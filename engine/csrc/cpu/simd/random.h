@@ -19,13 +19,16 @@ static random_source random_source_of(const volta_call *call, int rng_operand) {
                          (volta_u32)rng[2 * stride]};
 }
 
-/* word[w][k] = word w of block first + k: apart, so that the compiler can give each word its register. */
-static void random_words(const random_source *source, int64_t first, volta_u32 word[4][RANDOM_RUN]) {
+/* word[w][k] = word w of block first + k: apart, so that the compiler can give each word its
+ * register. */
+static void random_words(const random_source *source, int64_t first,
+                         volta_u32 word[4][RANDOM_RUN]) {
   for (int k = 0; k < RANDOM_RUN; k++) {
     word[0][k] = (volta_u32)(first + k);
     word[1][k] = (volta_u32)((first + k) >> 32);
   }
-  const volta_u32 stream = source->stream, step = source->step, low = source->seed_low, high = source->seed_high;
+  const volta_u32 stream = source->stream, step = source->step, low = source->seed_low,
+                  high = source->seed_high;
   for (int k = 0; k < RANDOM_RUN; k++) {
     const volta_u32x4 block = volta_philox(word[0][k], word[1][k], stream, step, low, high);
     word[0][k] = block.v[0];

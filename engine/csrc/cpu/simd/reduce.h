@@ -8,7 +8,7 @@
 #include "vector.h"
 
 #define REDUCE_COLUMNS 128 /* 32 lanes of them are 16 KiB */
-#define REDUCE_GROUP 16    /* columns that no two threads share: a line of cache */
+#define REDUCE_GROUP 16 /* columns that no two threads share: a line of cache */
 
 /* --- along a row ------------------------------------------------------------------------------------- */
 
@@ -85,7 +85,8 @@ static void reduce_rows(const volta_call *call, const volta_reduce_problem *p) {
 
 /* --- down n <= REDUCE_COLUMNS columns -------------------------------------------------------------------- */
 
-static void columns_sum(float *y, const float *x, int64_t count, int64_t stride, int64_t n, int squares) {
+static void columns_sum(float *y, const float *x, int64_t count, int64_t stride, int64_t n,
+                        int squares) {
   _Alignas(VOLTA_ALIGNMENT) float lane[VOLTA_LANES][REDUCE_COLUMNS];
   memset(lane, 0, sizeof lane);
   for (int64_t i = 0; i < count; i++) {
@@ -103,7 +104,8 @@ static void columns_sum(float *y, const float *x, int64_t count, int64_t stride,
   memcpy(y, lane[0], (size_t)n * sizeof *y);
 }
 
-static void columns_max(float *y, int32_t *index, const float *x, int64_t count, int64_t stride, int64_t n) {
+static void columns_max(float *y, int32_t *index, const float *x, int64_t count, int64_t stride,
+                        int64_t n) {
   for (int64_t c = 0; c < n; c++) {
     y[c] = count > 0 ? x[c] : -INFINITY;
     index[c] = 0;

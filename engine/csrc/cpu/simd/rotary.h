@@ -6,16 +6,18 @@
 #include "vector.h"
 
 /* out1 = x1 cos - x2 sin; out2 = x2 cos + x1 sin; every element is read before it is written. */
-static inline void rotate(float *out, const float *x, const float *cosine, const float *sine, int64_t half,
-                          volta_vector sign) {
+static inline void rotate(float *out, const float *x, const float *cosine, const float *sine,
+                          int64_t half, volta_vector sign) {
   for (int64_t i = 0; i < half; i += VOLTA_WIDTH) {
     const volta_mask part = mask_first(half - i);
     const volta_vector x1 = vector_load_masked(x + i, part, 0.0f);
     const volta_vector x2 = vector_load_masked(x + half + i, part, 0.0f);
     const volta_vector c = vector_load_masked(cosine + i, part, 0.0f);
     const volta_vector s = VECTOR(xor_ps)(vector_load_masked(sine + i, part, 0.0f), sign);
-    vector_store_masked(out + i, part, VECTOR(sub_ps)(VECTOR(mul_ps)(x1, c), VECTOR(mul_ps)(x2, s)));
-    vector_store_masked(out + half + i, part, VECTOR(add_ps)(VECTOR(mul_ps)(x2, c), VECTOR(mul_ps)(x1, s)));
+    vector_store_masked(out + i, part,
+                        VECTOR(sub_ps)(VECTOR(mul_ps)(x1, c), VECTOR(mul_ps)(x2, s)));
+    vector_store_masked(out + half + i, part,
+                        VECTOR(add_ps)(VECTOR(mul_ps)(x2, c), VECTOR(mul_ps)(x1, s)));
   }
 }
 
@@ -33,7 +35,8 @@ int VOLTA_ISA_NAME(rotary)(const volta_call *call) {
     const float *cosine = (const float *)call->data[COS] + at * call->operand[COS].stride[0];
     const float *sine = (const float *)call->data[SIN] + at * call->operand[SIN].stride[0];
     for (int64_t h = 0; h < H; h++)
-      rotate(volta_row4(call, OUT, b, h, t), volta_row4(call, X, b, h, t), cosine, sine, half, sign);
+      rotate(volta_row4(call, OUT, b, h, t), volta_row4(call, X, b, h, t), cosine, sine, half,
+             sign);
   }
   return VOLTA_OK;
 }

@@ -285,7 +285,9 @@ class NativeProgram:
             )
         if error.status == _NOT_FINITE:
             return NotFiniteError(
-                f"{where}: element {first} is NaN or infinite: expected finite values", error.step, (first, second)
+                f"{where}: element {first} is NaN or infinite: expected finite values",
+                error.step,
+                (first, second),
             )
         if error.status == _NO_MEMORY:
             return MemoryError(f"[program] an arena of {self.arena_bytes} bytes could not be allocated")
@@ -345,8 +347,7 @@ class NativeProgram:
     def arena(self) -> npt.NDArray[np.uint8]:
         """The arena's bytes, shared: valid while this program lives."""
         pointer = self._lib.volta_program_arena(self._program)
-        view = np.frombuffer(self._ffi.buffer(pointer, self.arena_bytes), np.uint8)
-        return view
+        return np.frombuffer(self._ffi.buffer(pointer, self.arena_bytes), np.uint8)
 
 
 # --- one kernel --------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from volta.dtypes import DType, bfloat16, float32, int32
 from volta.errors import CheckpointError, DTypeError
-from volta.train import atomic
+from volta.storage import atomic
 
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
 

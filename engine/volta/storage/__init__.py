@@ -1,0 +1,1 @@
+"""Files that survive crashes, and tensors in them."""
