@@ -240,7 +240,8 @@ def workers() -> "list[str]":
 
 def c_files() -> "list[str]":
     """All C sources and headers; manifests (*.def) are tables, laid out by hand."""
-    found = sorted(path for ending in ("*.c", "*.h") for path in C_SOURCES.rglob(ending))
+    places = (C_SOURCES, ROOT / "tests")
+    found = sorted(path for place in places for ending in ("*.c", "*.h") for path in place.rglob(ending))
     return [str(path.relative_to(ROOT)) for path in found]
 
 

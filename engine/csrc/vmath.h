@@ -84,7 +84,7 @@ VOLTA_FN float volta_float(volta_u32 b) {
 #define VOLTA_NAN VOLTA_FLOAT(0x7fc00000u)
 
 /* ln 2 = HI + LO. n * HI of an integer |n| < 2^8 never rounds inside fma(n, -HI, x) when the
- * difference is below 1/2: both are multiples of 2^-24 then. */
+ * difference is at most 1/2: both are multiples of 2^-25 then. */
 #define VOLTA_LOG2E 1.44269502f
 #define VOLTA_LN2_HI 0.693147182f
 #define VOLTA_LN2_LO (-1.90465421e-09f)
@@ -96,10 +96,6 @@ VOLTA_FN float volta_float(volta_u32 b) {
  * 2^-64 last, so it rounds once even when it is subnormal. */
 #define VOLTA_ROUND_SCALED 12583103.0f
 #define VOLTA_UNSCALE 5.42101086e-20f
-
-/* Below 2^-64 the two sides of sigmoid and of the normal distribution are equal, and the formula
- * for x >= 0 keeps the sign of a zero that x times 1/2 rounds to. */
-#define VOLTA_TINY 5.42101086e-20f
 
 /* |x| with the sign of s */
 VOLTA_FN float volta_copysign(float x, float s) {
@@ -196,7 +192,8 @@ VOLTA_FN float volta_tanh(float x) {
   q = VOLTA_FMA(r * r, q, r);
   float s = VOLTA_FLOAT(VOLTA_BITS(t) << 23); /* 2^n */
   float h = VOLTA_FMA(s, q, VOLTA_FMA(s, 0.5f, -0.5f));
-  float a = h > 1.0f ? 1.0f : h;
+  volta_u32 low = VOLTA_BITS(h) < VOLTA_BITS(1.0f) ? VOLTA_BITS(h) : VOLTA_BITS(1.0f);
+  float a = VOLTA_FLOAT(low); /* min(h, 1), h >= 0; as integers, so that GCC divides once */
   return volta_copysign(VOLTA_FMA(-a, a / (1.0f + h), a), x);
 }
 
@@ -217,31 +214,29 @@ VOLTA_FN float volta_sigmoid(float x) {
 }
 
 /* x / (1 + E) for x >= 0 and x E / (1 + E) for x < 0, where E = 2^n (1 + q) = e^-|v| for some odd
- * v(x) and s = 2^(n+64); `limit` is an x at which E is below 2^-150 / limit.
- * With a = x or x E this is a - a E / (1 + E). The rounding error of a is carried along, since near
- * x = 0 the difference is half of a; a_lo is exact, for a is within a factor 2 of x. The product is
- * taken of min(a, limit), which keeps inf - inf out. */
-VOLTA_FN float volta_gate(float x, float limit, float q, float s) {
-  float xc = x < -limit ? -limit : x; /* the result at -limit rounds to -0 */
-  float xe = VOLTA_FMA(xc, q, xc);
-  float xe_lo = VOLTA_FMA(xc, q, xc - xe);
-  float a = x < -VOLTA_TINY ? xe : x;
-  float a_lo = x < -VOLTA_TINY ? xe_lo : 0.0f;
+ * v(x), s = 2^(n+64), and z = min(|x|, some x at which z E rounds to 0).
+ * With b = z E / (1 + E) it is x - b for x >= 0 and -b for x < 0; and with a = z E, b is
+ * a - a E / (1 + E). a's rounding error is carried along, since near x = 0 that difference is half
+ * of a; a_lo is exact, for a is within a factor 2 of z. */
+VOLTA_FN float volta_gate(float x, float z, float q, float s) {
+  float a = VOLTA_FMA(z, q, z);
+  float a_lo = VOLTA_FMA(z, q, z - a);
   float e = VOLTA_FMA(s, q, s) * VOLTA_UNSCALE;
   float ratio = e / (1.0f + e);
-  float y = a - VOLTA_FMA(a > limit ? limit : a, ratio, VOLTA_FMA(a_lo, ratio, -a_lo));
-  return x < -VOLTA_TINY ? y * s * VOLTA_UNSCALE : y;
+  float b = a - VOLTA_FMA(a, ratio, VOLTA_FMA(a_lo, ratio, -a_lo));
+  b = b * s * VOLTA_UNSCALE;
+  return x < 0.0f ? -b : x - b;
 }
 
 /* x sigmoid(x): the gate with v = x. silu(-inf) = -0, the limit. max MAXULP_silu ulp. */
 VOLTA_FN float volta_silu(float x) {
-  float z = -VOLTA_ABS(x);
-  z = z < -112.0f ? -112.0f : z;
-  float t = VOLTA_FMA(z, VOLTA_LOG2E, VOLTA_ROUND_SCALED);
+  float z = VOLTA_ABS(x);
+  z = z > 112.0f ? 112.0f : z; /* silu(-112) rounds to -0 */
+  float t = VOLTA_FMA(z, -VOLTA_LOG2E, VOLTA_ROUND_SCALED);
   float n = t - VOLTA_ROUND_SCALED;
-  float r = VOLTA_FMA(n, -VOLTA_LN2_HI, z);
+  float r = VOLTA_FMA(n, -VOLTA_LN2_HI, -z);
   r = VOLTA_FMA(n, -VOLTA_LN2_LO, r);
-  return volta_gate(x, 112.0f, volta_reduced_expm1(r), VOLTA_FLOAT(VOLTA_BITS(t) << 23));
+  return volta_gate(x, z, volta_reduced_expm1(r), VOLTA_FLOAT(VOLTA_BITS(t) << 23));
 }
 
 /* d silu / dx = S + x S (1 - S), S = sigmoid(x). With E = e^-|x| and h = 1 / (1 + E):
@@ -274,7 +269,7 @@ VOLTA_FN float volta_silu_slope(float x) {
 
 VOLTA_FN float volta_gelu_tanh(float x) {
   float z = VOLTA_ABS(x);
-  z = z > 11.25f ? 11.25f : z;
+  z = z > 11.25f ? 11.25f : z; /* gelu_tanh(-11.25) rounds to -0 */
   float z2 = z * z;
   float z2_lo = VOLTA_FMA(z, z, -z2);
   float w = VOLTA_FMA(VOLTA_GELU_K1, z2, VOLTA_GELU_K0_HI);
@@ -286,7 +281,7 @@ VOLTA_FN float volta_gelu_tanh(float x) {
   float t = VOLTA_ROUND_SCALED - u;
   float n = t - VOLTA_ROUND_SCALED;
   float r = (-u - n) - u_lo;
-  return volta_gate(x, 11.25f, r * volta_exp2m1_ratio(r), VOLTA_FLOAT(VOLTA_BITS(t) << 23));
+  return volta_gate(x, z, r * volta_exp2m1_ratio(r), VOLTA_FLOAT(VOLTA_BITS(t) << 23));
 }
 
 /* d gelu_tanh / dx = S + x S (1 - S) v', S = sigmoid: as silu_slope, with E = 2^-u and
@@ -420,8 +415,8 @@ VOLTA_FN float volta_rsqrt(float x) { return 1.0f / VOLTA_SQRT(x); }
 
 /* 2/pi = 0.bits, with 32 zero bits before the point, so that every window below lies inside */
 VOLTA_TABLE volta_u32 volta_two_over_pi[8] = {
-  0x00000000u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
-  0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu,
+    0x00000000u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
+    0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu,
 };
 
 /* |x| = quadrant * pi/2 + r, |r| <= pi/4; returns the quadrant modulo 4 in the low two bits.

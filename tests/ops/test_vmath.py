@@ -55,7 +55,7 @@ INF, NAN = math.inf, math.nan
 
 # Exact results: function -> (input, result) pairs (not a dictionary, where -0.0 is 0.0)
 ODD_ZERO = [(0.0, 0.0), (-0.0, -0.0)]
-GATE = [*ODD_ZERO, (INF, INF), (3e38, 3e38), (-INF, -0.0), (-3e38, -0.0), (-1e-45, -1e-45)]
+GATE = [*ODD_ZERO, (INF, INF), (3e38, 3e38), (-INF, -0.0), (-3e38, -0.0), (1e-45, 0.0)]
 SLOPE = [(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (3e38, 1.0), (-INF, -0.0), (-3e38, -0.0)]
 SPECIAL = {
     "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (89.0, INF), (-INF, 0.0), (-104.0, 0.0)],
@@ -164,9 +164,7 @@ def test_n3_within_two_ulp_of_all_inputs(fastest, function):
     parts = 16
     size = SPACE // parts
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(
-            lambda part: worst_error(fastest, function, part * size, size, 1), range(parts)
-        )
+        found = pool.map(lambda part: worst_error(fastest, function, part * size, size, 1), range(parts))
         worst, where, _ = max(found)
     assert worst <= 2.0, f"{function}({where}) is {worst} ulp off"
 
@@ -252,7 +250,7 @@ PHILOX = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("counter, key", PHILOX)
+@pytest.mark.parametrize(("counter", "key"), PHILOX)
 def test_n8_philox_known_answers(sweep, target, counter, key):
     """N8: the generator is Philox4x32-10."""
     block = run(sweep(target), "philox", *counter.split(), *key.split()).strip()

@@ -70,29 +70,29 @@ static inline double gelu_erf_slope_true(double x) {
 }
 
 /* name, true value, whether it is a slope */
-#define FUNCTIONS(ROW)                          \
-  ROW(exp, exp, 0)                              \
-  ROW(log, log, 0)                              \
-  ROW(tanh, tanh, 0)                            \
-  ROW(sigmoid, sigmoid_true, 0)                 \
-  ROW(erf, erf, 0)                              \
-  ROW(gelu_tanh, gelu_tanh_true, 0)             \
-  ROW(gelu_erf, gelu_erf_true, 0)               \
-  ROW(silu, silu_true, 0)                       \
-  ROW(sin, sin, 0)                              \
-  ROW(cos, cos, 0)                              \
-  ROW(rsqrt, rsqrt_true, 0)                     \
+#define FUNCTIONS(ROW) \
+  ROW(exp, exp, 0) \
+  ROW(log, log, 0) \
+  ROW(tanh, tanh, 0) \
+  ROW(sigmoid, sigmoid_true, 0) \
+  ROW(erf, erf, 0) \
+  ROW(gelu_tanh, gelu_tanh_true, 0) \
+  ROW(gelu_erf, gelu_erf_true, 0) \
+  ROW(silu, silu_true, 0) \
+  ROW(sin, sin, 0) \
+  ROW(cos, cos, 0) \
+  ROW(rsqrt, rsqrt_true, 0) \
   ROW(gelu_tanh_slope, gelu_tanh_slope_true, 1) \
-  ROW(gelu_erf_slope, gelu_erf_slope_true, 1)   \
+  ROW(gelu_erf_slope, gelu_erf_slope_true, 1) \
   ROW(silu_slope, silu_slope_true, 1)
 
 /* Plain loops over arrays, so that each target's vector code is what is judged */
-#define LOOP(name, truth, slope)                                             \
-  static void map_##name(const float *restrict x, float *restrict y) {       \
-    for (int i = 0; i < CHUNK; ++i) y[i] = volta_##name(x[i]);               \
-  }                                                                          \
-  static void true_##name(const float *restrict x, double *restrict y) {     \
-    for (int i = 0; i < CHUNK; ++i) y[i] = truth((double)x[i]);              \
+#define LOOP(name, truth, slope) \
+  static void map_##name(const float *restrict x, float *restrict y) { \
+    for (int i = 0; i < CHUNK; ++i) y[i] = volta_##name(x[i]); \
+  } \
+  static void true_##name(const float *restrict x, double *restrict y) { \
+    for (int i = 0; i < CHUNK; ++i) y[i] = truth((double)x[i]); \
   }
 FUNCTIONS(LOOP)
 

@@ -12,6 +12,9 @@ from volta.passes.regroup import Groups, emit
 # Every node may need an output and a temporary; with the inputs they stay under VOLTA_MAX_REGISTERS (64).
 MOST_NODES = 20
 MOST_INPUTS = 20
+# A group runs where its last node stood; moving a node further than this keeps its operands alive for
+# long, while its result would have left the cache anyway.
+MOST_DELAY = 128
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
@@ -23,7 +26,8 @@ def fuse_elementwise(graph: Graph) -> Graph:
         for source in node.inputs:
             if _fusible(source) and source.shape == node.shape:
                 a, b = groups.of(source), groups.of(node)
-                if a != b and _small(groups, a, b):
+                near = groups.index[node] - groups.index[groups.members[a][0]] <= MOST_DELAY
+                if a != b and near and _small(groups, a, b):
                     groups.merge(a, b)
     return emit(groups, [group for group, members in groups.members.items() if len(members) > 1])
 

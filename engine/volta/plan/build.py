@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from volta.errors import VerifyError
 from volta.ir.graph import Graph, Node, TensorType
@@ -15,6 +16,8 @@ from volta.plan.schedule import barriers, lifetimes
 from volta.plan.steps import Buffer, Instruction, Memory, Plan, Step, Target
 
 ROLES = {"input": Memory.INPUT, "parameter": Memory.PARAMETER, "state": Memory.STATE}
+Base: TypeAlias = tuple[Node, int]  # a node and which of its results
+Reader: TypeAlias = tuple[Node, int, Node]  # who reads, as which operand, through which node
 VIEW_OPS = frozenset({"reshape", "transpose", "slice", "broadcast_to", "check_finite", "split", "result"})
 
 
@@ -65,7 +68,8 @@ class Planner:
         self._views: dict[tuple[Node, int], View] = {}
         self._packed: dict[Node, View] = {}
         self._base = self._trace_bases()
-        self._last_reader = self._trace_readers()
+        self._readers = self._trace_readers()
+        self._last_reader = self._trace_last_readers()
         self._homes: dict[tuple[Node, int], int] = {}
         for node in graph.inputs:
             self._bind_input(node)
@@ -201,13 +205,18 @@ class Planner:
                 base[node] = (node, 0)
         return base
 
-    def _trace_readers(self) -> dict[tuple[Node, int], int]:
-        """The position of the last node that reads each base; outputs are read after the end."""
-        last: dict[tuple[Node, int], int] = {}
-        for index, node in enumerate(self.graph.nodes):
-            for source in node.inputs:
+    def _trace_readers(self) -> dict[Base, list[Reader]]:
+        """Who reads each base, directly or through views, in order."""
+        readers: dict[Base, list[Reader]] = {}
+        for node in self.graph.nodes:
+            for operand, source in enumerate(node.inputs):
                 if len(source.types) == 1 or source.op == "split":
-                    last[self._base[source]] = index
+                    readers.setdefault(self._base[source], []).append((node, operand, source))
+        return readers
+
+    def _trace_last_readers(self) -> dict[Base, int]:
+        """The position of the last node that reads each base; outputs are read after the end."""
+        last = {base: self.position[readers[-1][0]] for base, readers in self._readers.items()}
         for node in self.graph.outputs:
             last[self._base[node]] = len(self.graph.nodes)
         return last
@@ -242,14 +251,12 @@ class Planner:
         place = self.position[maker]
         if any(self._base[output] == (donated, 0) for output in self.graph.outputs):
             return False
-        for index, node in enumerate(self.graph.nodes):
-            for operand, source in enumerate(node.inputs):
-                if self._base[source] != (donated, 0):
-                    continue
-                if node.op in VIEW_OPS:
-                    continue
-                if index > place or (index == place and not lower.reads_in_place(node, operand, source, donated)):
-                    return False
+        for node, operand, source in self._readers.get((donated, 0), []):
+            index = self.position[node]
+            if node.op in VIEW_OPS and node.op != "check_finite":
+                continue
+            if index > place or (index == place and not lower.reads_in_place(node, operand, source, donated)):
+                return False
         return True
 
 

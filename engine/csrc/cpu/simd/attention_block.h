@@ -62,8 +62,8 @@ static inline void copy_row(float *to, const float *from, int64_t D) {
     block_store(to + d, block_load(from + d, D - d, 0.0f), VOLTA_LANES);
 }
 
-/* Asks for a row before its time: rows of a view of a larger tensor lie in pages of their own, where
- * the processor does not look ahead. */
+/* Asks for a row before its time: rows of a view of a larger tensor lie in pages of their own,
+ * where the processor does not look ahead. */
 #define ATTENTION_AHEAD 8
 static inline void prefetch_row(const float *x, int64_t D) {
   for (int64_t d = 0; d < D; d += 16) __builtin_prefetch(x + d);

@@ -32,21 +32,21 @@ static void score_gradients(float *restrict p, float *restrict ds, int64_t n, co
   }
 }
 
-/* For keys j in [first, last): out_j continues N1 over the block's rows t that see j (a[t][j -
- * origin], x_t). */
-static void block_queries(const attention_block *block, const float *a, int64_t origin,
-                          const float *x, int64_t first, int64_t last, float *out,
+/* For keys j in [first, last): out_j = N1 over the block's rows t that see j (a[t][j - first],
+ * x_t), which goes on from out_j where an earlier block saw j: where j < covered. */
+static void block_queries(const attention_block *block, const float *a, const float *x,
+                          int64_t first, int64_t covered, int64_t last, float *out,
                           int64_t out_row) {
   const int64_t D = block->shape.D, a_row = block->sizes.score_row, x_row = block->sizes.copy_row;
   int64_t row = 0; /* the first that sees key j */
-  for (int64_t j = first; j < last; j += ATTENTION_ROWS) {
-    const int64_t m = smaller(last - j, ATTENTION_ROWS);
+  for (int64_t j = first, m; j < last; j += m) {
+    m = smaller((j < covered ? smaller(covered, last) : last) - j, ATTENTION_ROWS);
     while (block->seen[row] <= j) row++;
     for (int64_t d = 0, nv; d < D; d += nv * VOLTA_WIDTH) {
       nv = tile_vectors(m, D - d);
-      queries_tiles[m][nv](mask_first(D - d), row, block->rows, block->seen[row] - 1 - j,
-                           a + row * a_row + j - origin, a_row, x + row * x_row + d, x_row,
-                           out + j * out_row + d, out_row);
+      queries_tiles[m][nv](mask_first(D - d), j >= covered, block->rows - row,
+                           block->seen[row] - 1 - j, a + row * a_row + j - first, a_row,
+                           x + row * x_row + d, x_row, out + j * out_row + d, out_row);
     }
   }
 }
@@ -92,36 +92,41 @@ static void attention_grad_rows(attention_block *block, int64_t b, int64_t h, in
   for (int64_t r = 0; r < block->rows; r++) {
     const int64_t n = smaller(block->seen[r], end) - origin;
     if (n > 0)
-      score_gradients(block->p + r * block->sizes.score_row,
-                      block->ds + r * block->sizes.score_row, round_up(n, VOLTA_WIDTH),
+      score_gradients(block->p + r * block->sizes.score_row, block->ds + r * block->sizes.score_row,
+                      round_up(n, VOLTA_WIDTH),
                       volta_row4(call, ATTENTION_GRAD_STATS, b, h, first + r), delta[r],
                       shape->scale);
   }
   if (want & WANT_DQ) block_keys(block, block->ds, &block->k);
   if (want & WANT_DK_DV) {
-    block_queries(block, block->p, origin, block->g, origin, end,
+    int64_t covered = h > g * shape->group ? keys : 0; /* keys that an earlier block saw */
+    if (first > 0) covered = larger(covered, volta_visible(shape, position, first - 1));
+    block_queries(block, block->p, block->g, origin, covered, end,
                   volta_row4(call, ATTENTION_GRAD_DV, b, g, 0),
                   operand[ATTENTION_GRAD_DV].stride[2]);
-    block_queries(block, block->ds, origin, block->q, origin, end,
+    block_queries(block, block->ds, block->q, origin, covered, end,
                   volta_row4(call, ATTENTION_GRAD_DK, b, g, 0),
                   operand[ATTENTION_GRAD_DK].stride[2]);
   }
 }
 
 /* All queries of a key head, head by head and ascending: the order of the contractions of dk and
- * dv. */
+ * dv. Keys that no query sees get +0. */
 static void attention_grad_keys(attention_block *block, int64_t b, int64_t g, int64_t panel,
                                 int64_t panel_end, int want) {
   const volta_attention_shape *shape = &block->shape;
-  const int64_t last_key = smaller(shape->S, panel_end * ATTENTION_PANEL);
-  for (int64_t j = panel * ATTENTION_PANEL; j < last_key; j++) {
-    zero_row(volta_row4(block->call, ATTENTION_GRAD_DK, b, g, j), shape->D);
-    zero_row(volta_row4(block->call, ATTENTION_GRAD_DV, b, g, j), shape->D);
-  }
   for (int64_t h = g * shape->group; h < (g + 1) * shape->group; h++)
     for (int64_t first = 0; first < shape->T; first += block->sizes.rows)
       attention_grad_rows(block, b, h, first, smaller(shape->T, first + block->sizes.rows), panel,
                           panel_end, want);
+  const int64_t position = volta_position(block->call, ATTENTION_GRAD_POSITION, b);
+  const int64_t seen =
+      shape->T * shape->group > 0 ? volta_visible(shape, position, shape->T - 1) : 0;
+  const int64_t last_key = smaller(shape->S, panel_end * ATTENTION_PANEL);
+  for (int64_t j = larger(seen, panel * ATTENTION_PANEL); j < last_key; j++) {
+    zero_row(volta_row4(block->call, ATTENTION_GRAD_DK, b, g, j), shape->D);
+    zero_row(volta_row4(block->call, ATTENTION_GRAD_DV, b, g, j), shape->D);
+  }
 }
 
 /* A thread takes whole key heads: five contractions per visible pair. */

@@ -145,18 +145,18 @@ VOLTA_INLINE void keys_tile(int m, int nv, volta_mask part, int64_t first, int64
 }
 
 /* --- queries_tile ----------------------------------------------------------------------------- */
-/* Queries first .. last of the contraction. Row r takes part from the query `first + max(0, r -
- * lead)` on, where lead + 1 rows take part at `first` (lead >= m - 1: all). a points at query
- * `first`, row 0; b at row `first`; rows of out are out_row apart. */
-VOLTA_INLINE void queries_tile(int m, int nv, volta_mask part, int64_t first, int64_t last,
+/* `count` queries of the contraction; the first of all when `start`. Row r takes part from query
+ * max(0, r - lead) on, so lead + 1 rows take part in the first one (lead >= m - 1: all). a and b
+ * point at the first query; rows of out are out_row apart. */
+VOLTA_INLINE void queries_tile(int m, int nv, volta_mask part, int64_t start, int64_t count,
                                int64_t lead, const float *a, int64_t a_step, const float *b,
                                int64_t b_step, float *out, int64_t out_row) {
   volta_vector sum[ATTENTION_ROWS][4];
   VOLTA_UNROLL for (int r = 0; r < m; r++) VOLTA_UNROLL for (int v = 0; v < nv; v++) sum[r][v] =
-      tile_load(out + r * out_row + v * VOLTA_WIDTH, nv, part);
+      start ? VECTOR(setzero_ps)() : tile_load(out + r * out_row + v * VOLTA_WIDTH, nv, part);
   volta_vector column[4];
-  int64_t t = first;
-  for (; t < last && lead < m - 1; t++, lead++) {
+  int64_t t = 0;
+  for (; t < count && lead < m - 1; t++, lead++) {
     VOLTA_UNROLL for (int v = 0; v < nv; v++) column[v] = tile_load(b + v * VOLTA_WIDTH, nv, part);
     switch (lead) {
 #if ATTENTION_ROWS == 8
@@ -174,7 +174,7 @@ VOLTA_INLINE void queries_tile(int m, int nv, volta_mask part, int64_t first, in
     a += a_step;
     b += b_step;
   }
-  for (; t < last; t++) {
+  for (; t < count; t++) {
     VOLTA_UNROLL for (int v = 0; v < nv; v++) column[v] = tile_load(b + v * VOLTA_WIDTH, nv, part);
     VOLTA_UNROLL for (int r = 0; r < m; r++) TILE_ROW_FMA(r, a[r]) a += a_step;
     b += b_step;
@@ -201,10 +201,10 @@ typedef void (*queries_tile_function)(volta_mask, int64_t, int64_t, int64_t, con
       int64_t a_row, const float *b, int64_t b_step, float *const *out, int64_t out_column) { \
     keys_tile(m, nv, part, first, last, seen, a, a_row, b, b_step, out, out_column); \
   } \
-  static void queries_tile_##m##x##nv(volta_mask part, int64_t first, int64_t last, int64_t lead, \
+  static void queries_tile_##m##x##nv(volta_mask part, int64_t start, int64_t count, int64_t lead, \
                                       const float *a, int64_t a_step, const float *b, \
                                       int64_t b_step, float *out, int64_t out_row) { \
-    queries_tile(m, nv, part, first, last, lead, a, a_step, b, b_step, out, out_row); \
+    queries_tile(m, nv, part, start, count, lead, a, a_step, b, b_step, out, out_row); \
   }
 
 #define TILE_NARROW(m) TILE_FUNCTIONS(m, 1) TILE_FUNCTIONS(m, 2)

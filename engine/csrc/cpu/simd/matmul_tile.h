@@ -16,9 +16,7 @@
 #define TILE_ROWS_LIMIT 14
 #define TILE_VECTORS_LIMIT 3
 /* Rows of B fetched ahead: 8 rows are about 100 cycles, the latency of an L2 or near L3 line. */
-#ifndef TILE_AHEAD
 #define TILE_AHEAD 8
-#endif
 /* Rows per base address: five rows are reached from one base with strides 1, 2, 4 (scaled index)
  * and 3 (one more register). */
 #define TILE_BASE 5
@@ -32,6 +30,18 @@ typedef struct {
   int64_t columns; /* of the last vector; only masked tiles look */
   int64_t resume;  /* 0: sums start at +0; 1: they continue from C */
 } tile_call;
+
+/* One k: a row of B against a column of A. */
+#define TILE_STEP \
+  _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) { \
+    b[v] = v < last ? vector_load(from + v * WIDTH) : vector_load_masked(from + v * WIDTH, mask); \
+    if (v % (64 / (WIDTH * 4)) == 0) __builtin_prefetch(from + TILE_AHEAD * b_rs + v * WIDTH); \
+  } \
+  _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++) { \
+    const vector a = vector_splat((i < TILE_BASE ? a0 : i < 2 * TILE_BASE ? a1 : a2) + i % TILE_BASE * a_rs); \
+    _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) c[i][v] = vector_fma(a, b[v], c[i][v]); \
+  } \
+  a0 += a_cs, a1 += a_cs, a2 += a_cs, from += b_rs;
 
 static inline __attribute__((always_inline)) void tile_body(const int rows, const int vectors,
                                                             const int masked, const tile_call *t) {
@@ -55,79 +65,18 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
       for (int v = 0; v < vectors; v++) c[i][v] = vector_zero();
     }
   }
-#ifndef CPF
-#define CPF 0
-#endif
-#if CPF==0
-  /* the piece of C below, needed one tile from now */
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v += 64 / (WIDTH * 4))
-      __builtin_prefetch(out + (rows + i) * c_rs + v * WIDTH);
-  }
-#elif CPF==1
-  /* the piece of C below, needed one tile from now */
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v += 64 / (WIDTH * 4))
-      __builtin_prefetch(out + (rows + i) * c_rs + v * WIDTH, 1, 2);
-  }
-#endif
   const float *a0 = t->a, *a1 = a0 + TILE_BASE * a_rs, *a2 = a1 + TILE_BASE * a_rs, *from = t->b;
-#if CPF==3
+  /* two loops: the first also fetches the piece of C below, needed one tile from now, line by line */
   const float *below = out + rows * c_rs;
-  int64_t left = t->k, lines = left < rows ? left : rows;
-  left -= lines;
-  for (int64_t k = lines; k > 0; k--) {
-  __builtin_prefetch(below,1,2);__builtin_prefetch(below+(vectors-1)*WIDTH,1,2); below += c_rs;
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-      b[v] = v < last ? vector_load(from + v * WIDTH) : vector_load_masked(from + v * WIDTH, mask);
-      if (v % (64 / (WIDTH * 4)) == 0) __builtin_prefetch(from + TILE_AHEAD * b_rs + v * WIDTH);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      const float *base = i < TILE_BASE ? a0 : i < 2 * TILE_BASE ? a1 : a2;
-      const vector a = vector_splat(base + i % TILE_BASE * a_rs);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) c[i][v] = vector_fma(a, b[v], c[i][v]);
-    }
-    a0 += a_cs, a1 += a_cs, a2 += a_cs, from += b_rs;
+  const int64_t lines = t->k < rows ? t->k : rows;
+  for (int64_t k = 0; k < lines; k++, below += c_rs) {
+    __builtin_prefetch(below, 1, 2);
+    __builtin_prefetch(below + (vectors - 1) * WIDTH, 1, 2);
+    TILE_STEP
   }
-  for (int64_t k = left; k > 0; k--) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-      b[v] = v < last ? vector_load(from + v * WIDTH) : vector_load_masked(from + v * WIDTH, mask);
-      if (v % (64 / (WIDTH * 4)) == 0) __builtin_prefetch(from + TILE_AHEAD * b_rs + v * WIDTH);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      const float *base = i < TILE_BASE ? a0 : i < 2 * TILE_BASE ? a1 : a2;
-      const vector a = vector_splat(base + i % TILE_BASE * a_rs);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) c[i][v] = vector_fma(a, b[v], c[i][v]);
-    }
-    a0 += a_cs, a1 += a_cs, a2 += a_cs, from += b_rs;
+  for (int64_t k = lines; k < t->k; k++) {
+    TILE_STEP
   }
-#else
-  for (int64_t k = t->k; k > 0; k--) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-      b[v] = v < last ? vector_load(from + v * WIDTH) : vector_load_masked(from + v * WIDTH, mask);
-      if (v % (64 / (WIDTH * 4)) == 0) __builtin_prefetch(from + TILE_AHEAD * b_rs + v * WIDTH);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      const float *base = i < TILE_BASE ? a0 : i < 2 * TILE_BASE ? a1 : a2;
-      const vector a = vector_splat(base + i % TILE_BASE * a_rs);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) c[i][v] = vector_fma(a, b[v], c[i][v]);
-    }
-    a0 += a_cs, a1 += a_cs, a2 += a_cs, from += b_rs;
-  }
-#endif
 #pragma GCC unroll 16
   for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
