@@ -37,7 +37,7 @@ int64_t volta_cpu_cache_bytes(int level) {
   return bytes > 0 ? bytes : 0;
 }
 
-/* --- cgroup CPU quota: v2 "cpu.max" is "quota period" or "max period"; v1 has two files -------- */
+/* --- cgroup CPU quota: v2 "cpu.max" is "quota period" or "max period"; v1 has two files ------- */
 
 static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
 static int quota_cpus; /* 0: no limit */

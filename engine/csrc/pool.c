@@ -21,7 +21,7 @@
 #define VOLTA_SPINS 2000 /* pauses before sleeping: 0.1 ms on Skylake, less elsewhere */
 #define VOLTA_STACK (4 << 20)
 
-/* --- gate: a number that threads wait to see change ------------------------------------------ */
+/* --- gate: a number that threads wait to see change ------------------------------------------- */
 
 typedef struct {
   _Alignas(VOLTA_ALIGNMENT) atomic_uint value;
@@ -59,7 +59,7 @@ static void gate_open(gate *g, unsigned value) {
   pthread_mutex_unlock(&g->lock);
 }
 
-/* --- the pool ---------------------------------------------------------------------------------- */
+/* --- the pool --------------------------------------------------------------------------------- */
 
 typedef struct {
   gate start; /* counts the runs this worker was called to */

@@ -118,7 +118,7 @@ volta_program *volta_program_new(const volta_step *steps, int32_t n_steps,
   return NULL;
 }
 
-/* --- run ------------------------------------------------------------------------------------------ */
+/* --- run -------------------------------------------------------------------------------------- */
 
 typedef struct {
   volta_program *program;
@@ -221,7 +221,7 @@ int volta_program_run(volta_program *program, void *const *buffers, volta_error 
   return volta_program_run_timed(program, buffers, error, NULL);
 }
 
-/* --- questions ------------------------------------------------------------------------------------ */
+/* --- questions -------------------------------------------------------------------------------- */
 
 int64_t volta_program_buffer_bytes(const volta_program *program, int32_t buffer) {
   if (buffer < 0 || buffer >= program->n_buffers) return -1;

@@ -69,12 +69,9 @@ void *volta_program_arena(volta_program *program);
 /* The end of the highest byte of the arena that the last run's steps used. */
 int64_t volta_program_high_water(const volta_program *program);
 
-/* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a bad kernel or isa. */
+/* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a kernel or isa that does not
+ * exist, or another number of operands than the kernel takes. */
 int64_t volta_workspace_bytes(const volta_step *step, const volta_operand *operands, int isa,
                               int threads);
-
-const char *volta_kernel_name(int kernel); /* NULL beyond the last */
-const char *volta_op_name(int op);         /* NULL beyond the last */
-int volta_op_inputs(int op);
 
 #endif

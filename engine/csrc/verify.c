@@ -4,85 +4,11 @@
 #include <stddef.h>
 
 #include "cpu_info.h"
+#include "manifest.h"
 #include "pool.h"
 #include "program.h"
 
 #define VOLTA_LARGEST_COUNT (1 << 24)
-
-static const char *const rules[] = {"",
-#define VOLTA_RULE(NAME, text) text,
-                                    VOLTA_PROGRAM_RULES(VOLTA_RULE)
-#undef VOLTA_RULE
-};
-
-static const char *const kernel_names[VOLTA_KERNEL_COUNT] = {
-#define VOLTA_KERNEL(NAME, name) #name,
-#include "kernels.def"
-#undef VOLTA_KERNEL
-};
-
-enum {
-#define VOLTA_CHAIN_OP(name, inputs, expression) VOLTA_OP_##name,
-#include "chain_ops.def"
-#undef VOLTA_CHAIN_OP
-  VOLTA_OP_COUNT
-};
-
-static const struct {
-  const char *name;
-  int inputs;
-} ops[VOLTA_OP_COUNT] = {
-#define VOLTA_CHAIN_OP(name, inputs, expression) {#name, inputs},
-#include "chain_ops.def"
-#undef VOLTA_CHAIN_OP
-};
-
-/* Outputs and operands each kernel takes; -1: the step decides. */
-static const struct {
-  int outputs, operands;
-} arity[VOLTA_KERNEL_COUNT] = {
-    [VOLTA_KERNEL_COPY] = {1, 2},
-    [VOLTA_KERNEL_FILL] = {1, 1},
-    [VOLTA_KERNEL_CHAIN] = {-1, -1},
-    [VOLTA_KERNEL_MATMUL] = {-1, -1},
-    [VOLTA_KERNEL_REDUCE] = {1, 2},
-    [VOLTA_KERNEL_SOFTMAX] = {1, 2},
-    [VOLTA_KERNEL_SOFTMAX_GRAD] = {1, 3},
-    [VOLTA_KERNEL_LOG_SOFTMAX] = {1, 2},
-    [VOLTA_KERNEL_LOG_SOFTMAX_GRAD] = {1, 3},
-    [VOLTA_KERNEL_CROSS_ENTROPY] = {1, 3},
-    [VOLTA_KERNEL_CROSS_ENTROPY_GRAD] = {1, 4},
-    [VOLTA_KERNEL_COUNT_VALID] = {1, 2},
-    [VOLTA_KERNEL_LAYER_NORM] = {2, 5},
-    [VOLTA_KERNEL_LAYER_NORM_GRAD] = {3, 7},
-    [VOLTA_KERNEL_RMS_NORM] = {2, 4},
-    [VOLTA_KERNEL_RMS_NORM_GRAD] = {2, 6},
-    [VOLTA_KERNEL_EMBEDDING] = {1, 3},
-    [VOLTA_KERNEL_EMBEDDING_GRAD] = {1, 3},
-    [VOLTA_KERNEL_GATHER] = {1, 3},
-    [VOLTA_KERNEL_GATHER_GRAD] = {1, 3},
-    [VOLTA_KERNEL_ROTARY] = {1, 5},
-    [VOLTA_KERNEL_ATTENTION] = {2, 6},
-    [VOLTA_KERNEL_ATTENTION_GRAD] = {3, 10},
-    [VOLTA_KERNEL_CACHE_UPDATE] = {1, 3},
-    [VOLTA_KERNEL_DROPOUT] = {1, 3},
-    [VOLTA_KERNEL_RANDOM] = {1, 2},
-    [VOLTA_KERNEL_SAMPLE] = {1, 6},
-    [VOLTA_KERNEL_MARK_SEEN] = {1, 3},
-    [VOLTA_KERNEL_CHECK_FINITE] = {0, 1},
-};
-
-const char *volta_program_rule(int rule) {
-  return rule > 0 && rule < (int)(sizeof rules / sizeof *rules) ? rules[rule] : "";
-}
-
-const char *volta_kernel_name(int kernel) {
-  return kernel >= 0 && kernel < VOLTA_KERNEL_COUNT ? kernel_names[kernel] : NULL;
-}
-
-const char *volta_op_name(int op) { return op >= 0 && op < VOLTA_OP_COUNT ? ops[op].name : NULL; }
-
-int volta_op_inputs(int op) { return op >= 0 && op < VOLTA_OP_COUNT ? ops[op].inputs : 0; }
 
 static int broken(volta_error *error, int32_t step, int rule, int64_t detail) {
   *error = (volta_error){VOLTA_BAD_PROGRAM, step, {rule, detail}};
@@ -162,7 +88,7 @@ static int verify_operand(const volta_tables *t, int32_t s, int32_t index, volta
   return VOLTA_OK;
 }
 
-/* --- instructions ------------------------------------------------------------------------------ */
+/* --- instructions ----------------------------------------------------------------------------- */
 
 static int same_memory(const volta_operand *a, const volta_operand *b) {
   int64_t a_low, a_high, b_low, b_high;
@@ -216,8 +142,8 @@ static int verify_code(const volta_tables *t, int32_t s, volta_error *error) {
   uint64_t written = step->kernel == VOLTA_KERNEL_MATMUL ? 1 : 0;
   for (int32_t i = 0; i < step->n_instructions; i++) {
     const volta_instruction *code = &t->instructions[step->first_instruction + i];
-    if (code->op < 0 || code->op >= VOLTA_OP_COUNT) return broken(error, s, VOLTA_RULE_OP, i);
-    for (int input = 0; input < ops[code->op].inputs; input++) {
+    if (volta_op_name(code->op) == NULL) return broken(error, s, VOLTA_RULE_OP, i);
+    for (int input = 0; input < volta_op_inputs(code->op); input++) {
       int rule = verify_read(step, operands, code->from[input], written);
       if (rule != VOLTA_RULE_NONE) return broken(error, s, rule, i);
     }
@@ -238,12 +164,21 @@ static int verify_code(const volta_tables *t, int32_t s, volta_error *error) {
   return VOLTA_OK;
 }
 
-/* --- steps ------------------------------------------------------------------------------------- */
+/* --- steps ------------------------------------------------------------------------------------ */
+
+/* A matmul has a and b; every step that runs code has an output. */
+static int arity_holds(const volta_step *step) {
+  int outputs, operands;
+  volta_kernel_arity(step->kernel, &outputs, &operands);
+  if (outputs >= 0) return step->n_outputs == outputs && step->n_operands == operands;
+  const int inputs = step->kernel == VOLTA_KERNEL_MATMUL ? 2 : 0;
+  return step->n_outputs >= 1 && step->n_operands - step->n_outputs >= inputs;
+}
 
 int64_t volta_workspace_bytes(const volta_step *step, const volta_operand *operands, int isa,
                               int threads) {
   if (isa < 0 || isa >= VOLTA_ISA_COUNT) return -1;
-  if (step->kernel < 0 || step->kernel >= VOLTA_KERNEL_COUNT) return -1;
+  if (step->kernel < 0 || step->kernel >= VOLTA_KERNEL_COUNT || !arity_holds(step)) return -1;
   volta_workspace workspace = volta_targets[isa][step->kernel].workspace;
   return workspace == NULL ? 0 : workspace(step, operands, threads);
 }
@@ -256,10 +191,7 @@ static int verify_shape_of_step(const volta_tables *t, int32_t s, volta_error *e
   if (outside(step->first_operand, step->n_operands, t->n_operands)) {
     return broken(error, s, VOLTA_RULE_OPERAND_RANGE, step->first_operand);
   }
-  int outputs = arity[step->kernel].outputs, operands = arity[step->kernel].operands;
-  int first_input = step->kernel == VOLTA_KERNEL_MATMUL ? 2 : 0; /* a matmul has a and b */
-  if (step->n_outputs < (outputs < 0 ? 1 : 0) || step->n_operands - step->n_outputs < first_input ||
-      (outputs >= 0 && (step->n_outputs != outputs || step->n_operands != operands))) {
+  if (!arity_holds(step)) {
     return broken(error, s, VOLTA_RULE_OPERAND_COUNT, step->n_operands);
   }
   if (outside(step->first_instruction, step->n_instructions, t->n_instructions)) {

@@ -12,6 +12,7 @@
  * Accuracy: each function is within 2 ulp of the true value for all 2^32 inputs. `max` in a comment
  * is the largest error found by comparing all of them (tests/ops/vmath_sweep.c), in units in the
  * last place of the binade of the true value. A NaN gives a NaN, whose payload is not defined.
+ * A slope crosses zero, so there the bound is 2 ulp or 2^-23, whichever is larger.
  *
  * All functions but sin and cos are free of branches, so a plain loop over them vectorises.
  *
@@ -176,7 +177,8 @@ VOLTA_FN float volta_log(float x) {
  * a = min(h, 1) turns it into a - a (a / (1+h)): for h <= 1 that is h - h^2/(1+h), for h > 1 it is
  * 1 - 1/(1+h), and either way the error of the division is damped.
  * h = 2^n q + (2^n - 1) / 2 with q = (e^(2r) - 1) / 2 = r + r^2 Q(r), relative to 2^-26,
- * n = round(2|x| log2 e), r = |x| - n ln2/2. tanh(+-inf) = +-1. max MAXULP_tanh ulp. */
+ * n = round(2|x| log2 e), r = |x| - n ln2/2 (one part of ln2/2 is enough: the rest, n 2^-30, is
+ * damped by 1/(1+h)). tanh(+-inf) = +-1. max MAXULP_tanh ulp. */
 VOLTA_FN float volta_tanh(float x) {
   const float rounder = 12583039.0f; /* 1.5 * 2^23 + 127 */
   float z = VOLTA_ABS(x);
@@ -197,8 +199,9 @@ VOLTA_FN float volta_tanh(float x) {
   return volta_copysign(VOLTA_FMA(-a, a / (1.0f + h), a), x);
 }
 
-/* 1 / (1 + e^-x). With E = e^-|x| = 2^n (1 + q) and h = 1 / (1 + E):
- * h for x >= 0, E h = 2^n (h + h q) for x < 0. sigmoid(-inf) = +0. max MAXULP_sigmoid ulp. */
+/* 1 / (1 + e^-x). With E = e^-|x| = 2^n (1 + q) it is 1 / (1 + E) for x >= 0 and E / (1 + E) for
+ * x < 0: as a - a (E / (1 + E)) with a = 1 or E, which damps the division's error.
+ * sigmoid(-inf) = +0. max MAXULP_sigmoid ulp. */
 VOLTA_FN float volta_sigmoid(float x) {
   float z = -VOLTA_ABS(x);
   z = z < -104.0f ? -104.0f : z;
@@ -241,7 +244,8 @@ VOLTA_FN float volta_silu(float x) {
 
 /* d silu / dx = S + x S (1 - S), S = sigmoid(x). With E = e^-|x| and h = 1 / (1 + E):
  * E h (1 - |x| h) for x < 0, and 1 minus that for x >= 0, since silu(x) - silu(-x) = x.
- * It crosses zero near -1.28: within 2 ulp or 2^-23. max MAXULP_silu_slope. */
+ * It crosses zero near -1.28: within 2 ulp or 2^-23.
+ * max MAXULP_silu_slope units of max(1 ulp, 2^-24). */
 VOLTA_FN float volta_silu_slope(float x) {
   float z = VOLTA_ABS(x);
   z = z > 112.0f ? 112.0f : z;
@@ -287,7 +291,8 @@ VOLTA_FN float volta_gelu_tanh(float x) {
 /* d gelu_tanh / dx = S + x S (1 - S) v', S = sigmoid: as silu_slope, with E = 2^-u and
  * v' = C0 + 3 C1 x^2 in natural units (C0 = 2 sqrt(2/pi), C1 = 0.044715 C0):
  * E h (1 - |x| v' h) for x < 0, and 1 minus that for x >= 0.
- * It crosses zero near -0.75: within 2 ulp or 2^-23. max MAXULP_gelu_tanh_slope. */
+ * It crosses zero near -0.75: within 2 ulp or 2^-23.
+ * max MAXULP_gelu_tanh_slope units of max(1 ulp, 2^-24). */
 VOLTA_FN float volta_gelu_tanh_slope(float x) {
   float z = VOLTA_ABS(x);
   z = z > 11.25f ? 11.25f : z;
@@ -391,7 +396,8 @@ VOLTA_FN float volta_gelu_erf(float x) {
 
 /* d gelu_erf / dx = Phi(x) + x phi(x), phi(x) = e^(-x^2/2) / sqrt(2 pi):
  * e^(-t^2/2) (G(t) - t / sqrt(2 pi)) for x = -t < 0, and 1 minus that for x >= 0.
- * It crosses zero near -0.75: within 2 ulp or 2^-23. max MAXULP_gelu_erf_slope. */
+ * It crosses zero near -0.75: within 2 ulp or 2^-23.
+ * max MAXULP_gelu_erf_slope units of max(1 ulp, 2^-24). */
 VOLTA_FN float volta_gelu_erf_slope(float x) {
   float z = VOLTA_ABS(x);
   z = z > 14.75f ? 14.75f : z;

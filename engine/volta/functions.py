@@ -266,7 +266,8 @@ def basic_index(x: Tensor, index: object) -> Tensor:
             stop.append(at % size + 1)
             step.append(1)
         else:
-            raise UsageError(f"[index] given {part!r}: expected integers, slices or ...; `take` picks rows by tensor")
+            raise UsageError(f"[index] given {part!r}: expected integers, slices or ... "
+                             "(by tensor: `embedding`, `take_along_axis`)")
     taken = apply("slice", x, start=tuple(start), stop=tuple(stop), step=tuple(step))
     return reshape(taken, kept) if tuple(kept) != taken.shape else taken
 
@@ -412,8 +413,9 @@ def sample(logits: Tensor, seen: Tensor, rng: Tensor, settings: Tensor, top_k: T
     return apply("sample", logits, seen, rng, settings, top_k)
 
 
-def check_finite(x: Tensor, names: Sequence[str] = ()) -> Tensor:
-    """x itself; the program stops with NotFiniteError, naming the element, where x has NaN or infinity."""
+def check_finite(x: Tensor, names: Sequence[str] = ("element 0",)) -> Tensor:
+    """x itself; the program stops with NotFiniteError where x has NaN or infinity, naming the first such
+    element by its place among `names` (elements without a name by their number)."""
     return apply("check_finite", x, names=tuple(names))
 
 

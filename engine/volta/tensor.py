@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from volta.ir.graph import Node, Shape, TensorType
 if TYPE_CHECKING:
     from volta.trace import Trace
 
+Array = npt.NDArray[Any]
 Scalar = int | float
 ArrayLike = Any
 
@@ -116,6 +117,10 @@ class Tensor:
         if not self.shape:
             raise TypeError("len() of a 0-d tensor")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The parts along the first axis."""
+        return (self[index] for index in range(len(self)))
 
     def __add__(self, other: Tensor | Scalar) -> Tensor:
         return functions.add(self, other)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from volta.errors import DTypeError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node
 from volta.runtime import gateway
 from volta.tensor import Scalar, Tensor, asarray, from_storage
 
+Literal: TypeAlias = npt.NDArray[np.float32]
+_numbers = count()
+
 
 class Trace:
-    """A graph under construction. Tensors from outside become inputs of it (`captured`)."""
+    """A graph under construction. Tensors from outside become inputs of it (`captured`).
 
-    def __init__(self, depth: int = 0) -> None:
-        self.depth = depth
+    number: traces are numbered as they begin, so of two open ones the inner one has the higher number.
+    open: until its function has returned; its tensors mean nothing afterwards.
+    """
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.open = True
         self.builder = GraphBuilder()
         self.captured: list[Tensor] = []
         self._captures: dict[int, Node] = {}
@@ -28,24 +39,31 @@ class Trace:
     def wrap(self, node: Node) -> Tensor:
         return Tensor(node.type, None, self, node)
 
-    def lift(self, value: Tensor | Scalar) -> Node:
-        """The node of a value in this graph: its own, a literal for a number, else a captured input."""
+    def lift(self, value: Tensor | Literal) -> Node:
+        """The node of a value in this graph: its own, a literal for numbers, else a captured input."""
         if not isinstance(value, Tensor):
-            return self.builder.constant(np.asarray(value, np.float32))
+            return self.builder.constant(value)
         if value._trace is self and value._node is not None:
             return value._node
         if id(value) not in self._captures:
-            if value._trace is not None and value._trace.depth > self.depth:
-                raise UsageError(f"[trace] {value!r} left the function that traced it")
+            innermost((value,))  # refuses a value that left its function
             self._captures[id(value)] = self.builder.input(f"captured{len(self.captured)}", value.shape, value.dtype)
             self.captured.append(value)
         return self._captures[id(value)]
 
 
-def innermost(values: Sequence[Tensor | Scalar]) -> Trace | None:
-    """The deepest trace that any of the values belongs to."""
-    traces = [value._trace for value in values if isinstance(value, Tensor) and value._trace is not None]
-    return max(traces, key=lambda trace: trace.depth) if traces else None
+def innermost(values: Sequence[Tensor | Literal]) -> Trace | None:
+    """The innermost open trace that any of the values belongs to."""
+    inner: Trace | None = None
+    for value in values:
+        trace = value._trace if isinstance(value, Tensor) else None
+        if trace is None:
+            continue
+        if not trace.open:
+            raise UsageError(f"[trace] {value!r} left the function that traced it: return it as a result instead")
+        if inner is None or trace.number > inner.number:
+            inner = trace
+    return inner
 
 
 def apply(op: str, *values: Tensor | Scalar, **attrs: object) -> Tensor:
@@ -56,15 +74,25 @@ def apply(op: str, *values: Tensor | Scalar, **attrs: object) -> Tensor:
 def apply_all(op: str, *values: Tensor | Scalar, **attrs: object) -> tuple[Tensor, ...]:
     """One operation: a node of the current trace, or a small graph with a cached plan, run at once."""
     frozen: Attrs = attrs  # type: ignore[assignment]
+    values = tuple(value if isinstance(value, Tensor) else _number(op, value) for value in values)
     trace = innermost(values)
     if trace is not None:
         nodes = trace.builder.results(op, [trace.lift(value) for value in values], frozen)
         return tuple(trace.wrap(node) for node in nodes)
-    tensors = [value if isinstance(value, Tensor) else asarray(np.float32(value)) for value in values]
+    tensors = [value if isinstance(value, Tensor) else asarray(value) for value in values]
     executable = gateway.compile_op(op, tuple(tensor.type for tensor in tensors), frozen)
     arrays = executable.run([tensor.storage() for tensor in tensors])
     return tuple(from_storage(array, kind.dtype)
                  for array, kind in zip(arrays, executable.output_types, strict=True))
+
+
+def _number(op: str, value: object) -> Literal:
+    """A number (or an array of them) beside tensors, rounded to f32."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise DTypeError(f"[{op}] given {value!r}: expected Tensors and numbers")
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32)
 
 
 def call(graph: Graph, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from volta.ir.grad import gradient
 from volta.ir.graph import Graph
 from volta.runtime import gateway
 from volta.runtime.policy import current
-from volta.tensor import Tensor, from_storage
+from volta.tensor import Array, Tensor, from_storage
 from volta.trace import Trace, call, check_scalar_loss, innermost
 
 
@@ -25,8 +26,13 @@ class Traced:
     """A function's graph for one structure and one set of types: what `compile` keeps per shape."""
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], donate: Sequence[int] = (),
-                 roles: Sequence[str] | None = None, depth: int = 0) -> None:
-        trace = Trace(depth)
+                 roles: Sequence[str] | None = None) -> None:
+        for position in donate:
+            if not 0 <= position < len(args):
+                raise UsageError(f"[compile] donate has {position}: expected a position of {len(args)} arguments")
+        if roles is not None and len(roles) != len(args):
+            raise UsageError(f"[compile] {len(roles)} roles were given: expected one for each of {len(args)} arguments")
+        trace = Trace()
         traced_args = []
         spans: list[tuple[int, int]] = []
         count = 0
@@ -38,7 +44,10 @@ class Traced:
             traced_args.append(tree.unflatten(structure, iter(inner)))
             spans.append((count, count + len(leaves)))
             count += len(leaves)
-        result = fn(*traced_args)
+        try:
+            result = fn(*traced_args)
+        finally:
+            trace.open = False
         leaves, self.structure = tree.flatten(result, is_tensor)
         outputs = [trace.lift(leaf) for leaf in leaves]
         donations = {}
@@ -47,6 +56,10 @@ class Traced:
             first, last = spans[position]
             for offset in range(last - first):
                 donations[begin + offset] = trace.builder.inputs[first + offset]
+        taken = {node: output for output, node in donations.items()}
+        for index, node in enumerate(outputs):
+            if taken.get(node, index) != index:  # an input whose memory another output takes over
+                outputs[index] = trace.builder.add("reshape", (node,), {"shape": node.shape})
         self.captured = trace.captured
         self.graph: Graph = trace.builder.freeze(outputs, donations)
         self.spans = spans
@@ -75,7 +88,7 @@ class Compiled:
 
     def __init__(self, fn: Callable[..., Any], donate: Sequence[int] = (), roles: Sequence[str] | None = None) -> None:
         self._fn = fn
-        self._donate = tuple(donate)
+        self._donate = tuple(dict.fromkeys(donate))
         self._roles = roles
         self._traced: dict[Hashable, Traced] = {}
         self.__doc__ = fn.__doc__
@@ -86,10 +99,7 @@ class Compiled:
         if innermost(leaves) is not None:
             return self._fn(*args)  # inside another trace: part of its graph
         traced, executable = self._prepare(args)
-        donated = {i for position in self._donate for i in range(*traced.spans[position])}
-        arrays = [leaf.donate() if i in donated else leaf.storage() for i, leaf in enumerate(leaves)]
-        arrays += [tensor.storage() for tensor in traced.captured]
-        results = executable.run(arrays)
+        results = executable.run(self._arrays(leaves, traced))
         outputs = [from_storage(array, kind.dtype)
                    for array, kind in zip(results, executable.output_types, strict=True)]
         return tree.unflatten(traced.structure, iter(outputs))
@@ -100,11 +110,10 @@ class Compiled:
         argument positions `shared`, which are only read."""
         traced, executable = self._prepare(args)
         leaves, structure = tree.flatten(args, is_tensor)
-        donated = {i for position in self._donate for i in range(*traced.spans[position])}
-        kept = {i for position in shared for i in range(*traced.spans[position])}
-        arrays = [leaf.donate() if i in donated else leaf.storage() if i in kept else leaf.storage().copy()
-                  for i, leaf in enumerate(leaves)]
-        session = executable.bind([*arrays, *(tensor.storage() for tensor in traced.captured)])
+        arrays = self._arrays(leaves, traced)
+        kept = {i for position in (*self._donate, *shared) for i in range(*traced.spans[position])}
+        session = executable.bind([array.copy() if i < len(leaves) and i not in kept else array
+                                   for i, array in enumerate(arrays)])
         return BoundCall(executable, session, tree.unflatten(structure, iter(session.inputs[: len(leaves)])),
                          tree.unflatten(traced.structure, iter(session.outputs)), traced.graph)
 
@@ -116,9 +125,27 @@ class Compiled:
         """The graph for arguments of these types."""
         leaves, structure = tree.flatten(args, is_tensor)
         key = (structure, tuple(leaf.type for leaf in leaves))
+        try:
+            hash(key)
+        except TypeError as error:
+            raise UsageError(f"[compile] {error}: expected Tensors and hashable values as arguments") from None
         if key not in self._traced:
             self._traced[key] = Traced(self._fn, args, self._donate, self._roles)
         return self._traced[key]
+
+    def _arrays(self, leaves: Sequence[Tensor], traced: Traced) -> list[Array]:
+        """The memory of the arguments and of what the function captured; donated tensors are given away,
+        but only once nothing can be refused any more."""
+        tensors = [*leaves, *traced.captured]
+        arrays = [tensor.storage() for tensor in tensors]
+        times = Counter(map(id, tensors))
+        donated = [leaves[i] for position in self._donate for i in range(*traced.spans[position])]
+        for tensor in donated:
+            if times[id(tensor)] > 1:
+                raise UsageError(f"[compile] a {tensor.type} is donated and given once more: expected other memory")
+        for tensor in donated:
+            tensor.donate()
+        return arrays
 
     def _prepare(self, args: tuple[Any, ...]) -> tuple[Traced, gateway.Executable]:
         traced = self.traced(*args)
@@ -150,7 +177,6 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0,
 
     def wrapped(*args: Any) -> Any:
         leaves, _ = tree.flatten(args, is_tensor)
-        outer = innermost(leaves)
         for number in numbers:
             if not -len(args) <= number < len(args):
                 raise UsageError(f"[value_and_grad] argnums has {number}: expected a position of {len(args)} arguments")
@@ -160,7 +186,7 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0,
             loss, aux = value if has_aux else (value, None)
             return check_scalar_loss(loss), aux
 
-        traced = Traced(loss_first, args, depth=outer.depth + 1 if outer is not None else 1)
+        traced = Traced(loss_first, args)
         wrt, structures = [], []
         for number in numbers:
             first, last = traced.spans[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -20,7 +21,8 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool]) -> tuple[list[Any], Hasha
             return ("dict", tuple((key, walk(part[key])) for key in sorted(part)))
         if isinstance(part, list | tuple):
             return (type(part).__name__, tuple(walk(item) for item in part))
-        return ("static", type(part).__name__, part)
+        sign = math.copysign(1, part) if isinstance(part, float) else 0  # 0.0 == -0.0, but they differ
+        return ("static", type(part).__name__, part, sign)
 
     return leaves, walk(tree)
 

@@ -133,7 +133,9 @@ def test_the_reference_is_n1_also_for_special_values(m: int, n: int, k: int) -> 
 def test_n1_starts_at_plus_zero() -> None:
     """N1: acc = +0, so a sum of negative zeros is +0 and an empty sum is +0."""
     for k in (0, 1, 9):
-        out = assert_equal_everywhere(np.full((5, k), -0.0, np.float32), np.ones((k, 19), np.float32), f"k={k}")
+        out = assert_equal_everywhere(
+            np.full((5, k), -0.0, np.float32), np.ones((k, 19), np.float32), f"k={k}"
+        )
         assert_same_bits(out, np.zeros((5, 19), np.float32), f"k={k}")
 
 
@@ -158,6 +160,7 @@ BLOCK_SIZES = {
     "rows of B collide in cache": (340, 512, 130),
     "rows of A collide in cache": (30, 260, 1024),
     "B leaves L2": (340, 640, 640),
+    "seven rows, B from memory": (7, 650, 620),
 }
 
 
@@ -232,7 +235,9 @@ def test_a_row_alone_is_the_row_in_a_batch() -> None:
         together = product(a, b, isa, 2)
         for height in (1, 2, 3, 4, 5, 8):
             assert_same_bits(product(a[:height], b, isa, 2), together[:height], f"{isa} {height} rows")
-            assert_same_bits(product(a[:height], turned(b), isa), together[:height], f"{isa} {height} rows, turned")
+            assert_same_bits(
+                product(a[:height], turned(b), isa), together[:height], f"{isa} {height} rows, turned"
+            )
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
@@ -329,7 +334,9 @@ def test_the_workspace_is_what_was_asked_for(threads: int) -> None:
         for isa in isas():
             needed = workspace_bytes(step, isa, threads)
             assert needed % 64 == 0
-            program = NativeProgram([step], n_buffers=5, arena_bytes=needed + margin, isa=isa, threads=threads)
+            program = NativeProgram(
+                [step], n_buffers=5, arena_bytes=needed + margin, isa=isa, threads=threads
+            )
             program.arena()[needed:] = 0xA5
             program.run_addresses([x.ctypes.data for x in arrays])
             assert (program.arena()[needed:] == 0xA5).all(), f"{isa} {m} {n} {k}"
@@ -357,7 +364,11 @@ EPILOGUE: Code = [
 
 EXTRAS = {
     "bias, residual, scalar": lambda m, n: (normal(n), normal(2, m, n), normal(1, 1)),
-    "column, turned, gathered": lambda m, n: (normal(m, 1), turned(normal(2, m, n)), normal(2, m, 3 * n)[..., ::3]),
+    "column, turned, gathered": lambda m, n: (
+        normal(m, 1),
+        turned(normal(2, m, n)),
+        normal(2, m, 3 * n)[..., ::3],
+    ),
     "batch, row gaps, reversed": lambda m, n: (
         normal(2, 1, 1),
         spread(normal(2, m, n), row=2),
@@ -367,12 +378,16 @@ EXTRAS = {
 
 
 @pytest.mark.parametrize("name", EXTRAS)
-@pytest.mark.parametrize(("m", "n", "k"), [(3, 33, 20), (17, 1, 5), (31, 1100, 12), (20, 300, 530), (6, 9, 0)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(3, 33, 20), (17, 1, 5), (31, 1100, 12), (20, 300, 530), (6, 9, 0)]
+)
 def test_an_epilogue_is_the_same_operations_one_after_the_other(name: str, m: int, n: int, k: int) -> None:
     """N1: bias, residual, scale and activation are separately rounded operations, fused or not."""
     a, b = normal(2, m, k, seed=19), normal(2, k, n, seed=20)
     extras = EXTRAS[name](m, n)
-    expected = chained([product(a, b), *extras], [(op, to, [r for r in regs], imm) for op, to, regs, imm in EPILOGUE])
+    expected = chained(
+        [product(a, b), *extras], [(op, to, [r for r in regs], imm) for op, to, regs, imm in EPILOGUE]
+    )
 
     def run(isa: str, threads: int, outputs: list[Array]) -> None:
         multiply(outputs[0], a, b, isa, threads, extras, EPILOGUE)

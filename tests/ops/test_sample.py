@@ -124,6 +124,17 @@ def test_frequencies_are_the_probabilities() -> None:
     assert (np.abs(share - p) < 5 * np.sqrt(p * (1 - p) / count)).all()
 
 
+@pytest.mark.parametrize(("counter", "token"), [(20800, 830), (30016, 885)])
+def test_a_uniform_at_the_end_of_a_rank_gives_the_next_rank(counter: int, token: int) -> None:
+    """1024 equal logits: every running sum is exact, and these counters draw u = token / 1024 exactly."""
+    assert philox.uniform(philox.philox((counter, 0, 0, SAMP), (0, 0))[0]) == token / 1024
+    rng, settings = np.array([[0, 0, 0, counter]], np.int32), np.array([[1, 1, 1, 0]], np.float32)
+    drawn = sample(
+        np.zeros((1, 1024), np.float32), np.zeros((1, 1024), np.int32), rng, settings, np.zeros(1, np.int32)
+    )
+    assert drawn.tolist() == [token]
+
+
 def one_row(
     logits: list[float],
     temperature: float = 1.0,

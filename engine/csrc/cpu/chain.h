@@ -10,7 +10,7 @@
 #define VOLTA_CHAIN_JOIN(name, isa) VOLTA_CHAIN_JOIN_(name, isa)
 #define VOLTA_CHAIN_NAME(name) VOLTA_CHAIN_JOIN(name, VOLTA_ISA)
 
-/* --- one function per row of chain_ops.def ------------------------------------------------------ */
+/* --- one function per row of chain_ops.def ---------------------------------------------------- */
 
 /* y may be the very tile of an input (in place), never a shifted one: so no element depends on
  * another, which is what ivdep says. Inputs that an operation does not have are not read. */
@@ -47,7 +47,7 @@ void VOLTA_CHAIN_NAME(chain_tile)(const volta_instruction *code, int count, floa
   for (int i = 0; i < count; i++) tile_functions[code[i].op](&code[i], registers, n);
 }
 
-/* --- inputs that are not contiguous ----------------------------------------------------------------- */
+/* --- inputs that are not contiguous ----------------------------------------------------------- */
 
 static void copy_run(float *restrict y, const float *restrict x, int64_t n, int64_t stride) {
   if (stride == 1) {
@@ -78,7 +78,7 @@ static float *gather(const volta_walk *w, float *x, int64_t first, int64_t n, fl
   return tile;
 }
 
-/* --- the kernel -------------------------------------------------------------------------------------- */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 int VOLTA_CHAIN_NAME(chain)(const volta_call *call) {
   const volta_step *step = call->step;

@@ -22,14 +22,15 @@ typedef struct {
 } volta_matmul_problem;
 
 /* Stride of x along an axis of the output; axes that x lacks or holds once do not move it. */
-static inline int64_t volta_matmul_stride(const volta_operand *x, const volta_operand *out, int32_t axis) {
+static inline int64_t volta_matmul_stride(const volta_operand *x, const volta_operand *out,
+                                          int32_t axis) {
   int32_t own = axis - (out->rank - x->rank);
   return own < 0 || x->shape[own] == 1 ? 0 : x->stride[own];
 }
 
 /* Do rows of `m` along row_axis continue along `axis`, for every operand but B? */
-static inline int volta_matmul_folds(const volta_step *step, const volta_operand *operand, int32_t b,
-                                     int64_t m, int32_t row_axis, int32_t axis) {
+static inline int volta_matmul_folds(const volta_step *step, const volta_operand *operand,
+                                     int32_t b, int64_t m, int32_t row_axis, int32_t axis) {
   for (int32_t i = 0; i < step->n_operands; i++) {
     if (i == b) continue;
     int64_t row = volta_matmul_stride(&operand[i], operand, row_axis);
@@ -38,7 +39,8 @@ static inline int volta_matmul_folds(const volta_step *step, const volta_operand
   return 1;
 }
 
-static inline volta_matmul_problem volta_matmul_read(const volta_step *step, const volta_operand *operand) {
+static inline volta_matmul_problem volta_matmul_read(const volta_step *step,
+                                                     const volta_operand *operand) {
   const volta_operand *out = &operand[0];
   volta_matmul_problem p = {.a = (int32_t)step->ints[0], .b = (int32_t)step->ints[0] + 1};
   const volta_operand *a = &operand[p.a], *b = &operand[p.b];
@@ -49,8 +51,10 @@ static inline volta_matmul_problem volta_matmul_read(const volta_step *step, con
   int32_t axis = p.row_axis - 1;
   for (; axis >= 0 && volta_matmul_stride(b, out, axis) == 0; axis--) {
     if (out->shape[axis] == 1) continue;
-    if (p.m == 1) p.row_axis = axis;
-    else if (!volta_matmul_folds(step, operand, p.b, p.m, p.row_axis, axis)) break;
+    if (p.m == 1)
+      p.row_axis = axis;
+    else if (!volta_matmul_folds(step, operand, p.b, p.m, p.row_axis, axis))
+      break;
     p.m *= out->shape[axis];
   }
   p.batch_axes = axis + 1;
@@ -66,8 +70,8 @@ static inline volta_matmul_problem volta_matmul_read(const volta_step *step, con
 }
 
 /* Address of operand i in batch number `batch` (all batch axes, last fastest). */
-static inline float *volta_matmul_at(const volta_call *call, const volta_matmul_problem *p, int32_t i,
-                                     int64_t batch) {
+static inline float *volta_matmul_at(const volta_call *call, const volta_matmul_problem *p,
+                                     int32_t i, int64_t batch) {
   const volta_operand *out = &call->operand[0];
   int64_t offset = 0;
   for (int32_t axis = p->batch_axes - 1; axis >= 0; axis--) {
@@ -101,8 +105,8 @@ static inline int64_t volta_matmul_tiles(const volta_step *step, const volta_ope
  * of at most VOLTA_TILE. An operand of unit stride is its own register; others are spread or
  * gathered into a tile. `tiles`: volta_matmul_tiles(..) * VOLTA_TILE floats of this thread. */
 static inline void volta_matmul_epilogue(const volta_call *call, const volta_matmul_problem *p,
-                                         volta_chain_tile chain, float *tiles, int64_t batch, int64_t i0,
-                                         int64_t i1, int64_t j0, int64_t j1) {
+                                         volta_chain_tile chain, float *tiles, int64_t batch,
+                                         int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   const volta_step *step = call->step;
   if (step->n_instructions == 0 || i0 >= i1 || j0 >= j1) return;
   const volta_operand *out = &call->operand[0];
@@ -133,16 +137,21 @@ static inline void volta_matmul_epilogue(const volta_call *call, const volta_mat
       for (int32_t r = 0; r < operands; r++) {
         if (!base[r]) continue;
         float *from = base[r] + i * row[r] + j * move[r];
-        if (move[r] == 1) registers[r] = from;
-        else for (int64_t x = 0; x < width; x++) registers[r][x] = from[x * move[r]];
+        if (move[r] == 1)
+          registers[r] = from;
+        else
+          for (int64_t x = 0; x < width; x++) registers[r][x] = from[x * move[r]];
       }
       chain(call->code, step->n_instructions, registers, width);
     }
   }
 }
 
-/* What every matmul kernel demands of its step. */
-static inline int volta_matmul_valid(const volta_step *step, const volta_operand *operand) {
+/* What every matmul kernel demands of its step. The epilogue cannot read A or B: they have no element
+ * that belongs to one of the output. */
+static inline int volta_matmul_valid(const volta_call *call) {
+  const volta_step *step = call->step;
+  const volta_operand *operand = call->operand;
   const int64_t outputs = step->ints[0];
   if (outputs < 1 || outputs + 2 > step->n_operands) return 0;
   if (step->n_operands + step->n_temporaries > VOLTA_MAX_REGISTERS) return 0;
@@ -151,11 +160,16 @@ static inline int volta_matmul_valid(const volta_step *step, const volta_operand
   for (int64_t i = 0; i < outputs; i++) {
     const int32_t last = operand[i].rank - 1;
     if (last < 1) return 0;
-    if (operand[i].stride[last] != 1 && operand[i].shape[last] > 1 && volta_numel(&operand[i]) > 0) return 0;
+    if (operand[i].stride[last] != 1 && operand[i].shape[last] > 1 && volta_numel(&operand[i]) > 0)
+      return 0;
   }
+  for (int32_t i = 0; i < step->n_instructions; i++)
+    for (int x = 0; x < 6; x++)
+      if (call->code[i].from[x] == outputs || call->code[i].from[x] == outputs + 1) return 0;
   const volta_operand *out = &operand[0], *a = &operand[outputs], *b = &operand[outputs + 1];
   return a->rank >= 2 && b->rank >= 2 && a->shape[a->rank - 1] == b->shape[b->rank - 2] &&
-         a->shape[a->rank - 2] == out->shape[out->rank - 2] && b->shape[b->rank - 1] == out->shape[out->rank - 1];
+         a->shape[a->rank - 2] == out->shape[out->rank - 2] &&
+         b->shape[b->rank - 1] == out->shape[out->rank - 1];
 }
 
 #endif

@@ -71,7 +71,10 @@ class ModelBuilder:
         if trace is None:
             raise UsageError("[model] a builder that declares parameters has a trace")
         inputs = [trace.input(f"x{i}", leaf) for i, leaf in enumerate(leaves)]
-        forward(builder, *tree.unflatten(structure, iter(inputs)), **options)
+        try:
+            forward(builder, *tree.unflatten(structure, iter(inputs)), **options)
+        finally:
+            trace.open = False
         return Model(forward, builder.specs, options)
 
     @contextmanager

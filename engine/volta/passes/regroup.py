@@ -84,6 +84,8 @@ def emit(groups: Groups, chosen: Iterable[int]) -> Graph:
         for node in members:
             inner[node] = body.add(node.op, (inner[s] for s in node.inputs), node.attrs)
         outward = [n for n in members if n in results or any(user not in inside for user in users[n])]
+        if not outward:
+            return  # nothing needs this group
         node = builder.add("fused", (new[s] for s in arguments), {"body": body.freeze([inner[n] for n in outward])})
         for i, member in enumerate(outward):
             new[member] = builder.result(node, i)

@@ -21,8 +21,14 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
         inputs = tuple(new[source] for source in node.inputs)
         replacement = rule(builder, node, inputs)
         new[node] = replacement if replacement is not None else builder.add(node.op, inputs, node.attrs)
-    return builder.freeze([new[node] for node in graph.outputs],
-                          {output: new[node] for output, node in graph.donations.items()})
+    donated = {new[node]: output for output, node in graph.donations.items()}
+    outputs = []
+    for position, node in enumerate(graph.outputs):
+        value = new[node]
+        if donated.get(value, position) != position:  # another output takes this input over: not the input itself
+            value = builder.add("reshape", (value,), {"shape": value.shape})
+        outputs.append(value)
+    return builder.freeze(outputs, {output: value for value, output in donated.items()})
 
 
 def copy_inputs(graph: Graph, builder: GraphBuilder) -> dict[Node, Node]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from volta.errors import VerifyError
+from volta.ir import attributes as attribute
 from volta.ir.graph import Graph, Node, TensorType
 from volta.plan import lower
 from volta.plan.budget import enforce
@@ -18,6 +19,7 @@ from volta.plan.steps import Buffer, Instruction, Memory, Plan, Step, Target
 ROLES = {"input": Memory.INPUT, "parameter": Memory.PARAMETER, "state": Memory.STATE}
 Base: TypeAlias = tuple[Node, int]  # a node and which of its results
 Reader: TypeAlias = tuple[Node, int, Node]  # who reads, as which operand, through which node
+Slot: TypeAlias = tuple[Node, int, list[Node]]  # a concatenation, which operand, the views between
 VIEW_OPS = frozenset({"reshape", "transpose", "slice", "broadcast_to", "check_finite", "split", "result"})
 
 
@@ -74,6 +76,7 @@ class Planner:
         for node in graph.inputs:
             self._bind_input(node)
         self.output_buffers = self._place_outputs()
+        self._slots = self._trace_slots()
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -85,6 +88,10 @@ class Planner:
 
     def allocate(self, node: Node, result: int = 0) -> View:
         """Contiguous memory for a result: the caller's output buffer where it has one, else a temporary."""
+        slot = self._slot(node, result)
+        if slot is not None and slot.contiguous:
+            self.set_view(node, slot, result)
+            return slot
         home = self._homes.get((node, result))
         kind = node.types[result]
         name = f"%{node.id}.{result} {node.op}" if len(node.types) > 1 else f"%{node.id} {node.op}"
@@ -95,6 +102,10 @@ class Planner:
 
     def allocate_as(self, node: Node, result: int, axes: tuple[int, ...]) -> View:
         """Memory whose order is that of the axes permuted by `axes`, so that transposing is free."""
+        slot = self._slot(node, result)
+        if slot is not None and slot.strides[-1] == 1:
+            self.set_view(node, slot, result)
+            return slot
         if (node, result) in self._homes:
             return self.allocate(node, result)
         kind = node.types[result]
@@ -185,6 +196,53 @@ class Planner:
                 late.append((node, destination, copy))
         for node, destination, source in late:
             self.emit(node, "copy", (destination, source), 1)
+
+    # --- joined values --------------------------------------------------------------------------
+
+    def part(self, concat: Node, index: int) -> View:
+        """Where operand `index` of a concatenation lies in its result."""
+        if (concat, 0) not in self._views:
+            self.allocate(concat)
+        axis = attribute.integer(concat.attrs, "axis")
+        start, stop = [0] * len(concat.shape), list(concat.shape)
+        start[axis] = sum(source.shape[axis] for source in concat.inputs[:index])
+        stop[axis] = start[axis] + concat.inputs[index].shape[axis]
+        return self._views[concat, 0].slice(start, stop, [1] * len(stop))
+
+    def _slot(self, node: Node, result: int) -> View | None:
+        """The part of a concatenation's result where this result can be computed right away, if any."""
+        found = self._slots.get((node, result))
+        if found is None:
+            return None
+        concat, index, chain = found
+        view: View | None = self.part(concat, index)
+        for step in chain:  # from the operand back to the result it is a view of
+            if view is None:
+                return None
+            if step.op == "transpose":
+                axes = attribute.integers(step.attrs, "axes")
+                view = view.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+            else:
+                view = view.reshape(step.inputs[0].shape)
+        return view
+
+    def _trace_slots(self) -> dict[Base, Slot]:
+        """Results that a concatenation joins, and whose kernels can write to strided memory."""
+        slots: dict[Base, Slot] = {}
+        for concat in self.graph.nodes:
+            if concat.op != "concat":
+                continue
+            for index, source in enumerate(concat.inputs):
+                chain: list[Node] = []
+                node = source
+                while node.op in ("transpose", "reshape"):
+                    chain.append(node)
+                    node = node.inputs[0]
+                base = self._base[node]
+                direct = node.op == "result" or base[0] is node
+                if direct and base[0].op in lower.STRIDED_RESULTS and base not in slots and base not in self._homes:
+                    slots[base] = (concat, index, chain)
+        return slots
 
     # --- where values live ----------------------------------------------------------------------
 

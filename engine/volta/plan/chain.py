@@ -20,9 +20,12 @@ def instructions(
 
     sources: registers that hold values before the chain starts. outputs: (node, register to write).
     shared: output register -> source register in the same memory; such an output is only written
-    once nothing reads that source any more. Gives the instructions and the number of temporaries.
+    once nothing reads that source any more. An output may also be a source, handed through.
+    Gives the instructions and the number of temporaries.
     """
+    handed = [(node, register) for node, register in outputs if node in sources and sources[node] != register]
     last_read = {source: index for index, node in enumerate(body) for source in node.inputs}
+    last_read.update((node, len(body)) for node, _ in handed)
     ends = {register: max((last_read.get(node, -1) for node, r in sources.items() if r == register), default=-1)
             for register in sources.values()}
     wanted: dict[Node, list[int]] = {}
@@ -52,7 +55,11 @@ def instructions(
         for other in targets:
             if other != target:
                 (code if other in ready else late).append(Instruction("copy", other, (target,)))
-    for node, register in outputs:  # a source handed through unchanged
-        if node in sources and sources[node] != register:
-            late.append(Instruction("copy", register, (sources[node],)))
+    for node, register in handed:
+        source = sources[node]
+        if shared.get(register, source) != source:  # the memory of another source, which may still be read
+            source = first_temporary + used
+            used += 1
+            code.append(Instruction("copy", source, (sources[node],)))
+        (late if register in shared else code).append(Instruction("copy", register, (source,)))
     return tuple(code + late), used

@@ -40,6 +40,20 @@ class View:
             low, high = low + min(step, 0), high + max(step, 0)
         return self.offset + low * self.dtype.itemsize, self.offset + (high + 1) * self.dtype.itemsize
 
+    def interleaves(self, other: View) -> bool:
+        """Whether two views of one buffer surely share no byte although their extents meet: both repeat with
+        one period, and within it their bytes are apart (the columns of q, k and v in rows of qkv)."""
+        size = self.dtype.itemsize
+        return size == other.dtype.itemsize and any(
+            _apart(_window(self, period), _window(other, period)) for period in {*self.strides, *other.strides} if period > 1
+        )
+
+    def same_place(self, other: View) -> bool:
+        """Whether every element of `other` lies where the same element of this view lies."""
+        return (self.buffer, self.offset, self.dtype) == (other.buffer, other.offset, other.dtype) and _squeeze(
+            self.shape, self.strides
+        ) == _squeeze(other.shape, other.strides)
+
     def transpose(self, axes: Sequence[int]) -> View:
         return self._with(tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes))
 
@@ -53,8 +67,10 @@ class View:
         return self._with(shape, strides)
 
     def slice(self, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> View:
+        """Elements start, start + step, ... below stop; where there are none the offset stays (start may be
+        past the end)."""
         shape = tuple(max(0, -(-(e - b) // s)) for b, e, s in zip(start, stop, step, strict=True))
-        shift = sum(b * stride for b, stride in zip(start, self.strides, strict=True))
+        shift = 0 if 0 in shape else sum(b * stride for b, stride in zip(start, self.strides, strict=True))
         strides = tuple(stride * s for stride, s in zip(self.strides, step, strict=True))
         return View(self.buffer, self.offset + shift * self.dtype.itemsize, shape, strides, self.dtype)
 
@@ -151,3 +167,22 @@ def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]] | None:
                 return None
         groups.append((left, right))
     return groups
+
+
+def _window(view: View, period: int) -> tuple[int, int] | None:
+    """The bytes [low, high) of a period of `period` elements that a view touches in any period; None where
+    it runs over the period's end or does not repeat with it."""
+    size = view.dtype.itemsize
+    inner = 0
+    for length, stride in _squeeze(view.shape, view.strides):
+        if stride < 0:
+            return None
+        if stride % period:
+            inner += (length - 1) * stride
+    low = view.offset % (period * size)
+    high = low + (inner + 1) * size
+    return (low, high) if high <= period * size else None
+
+
+def _apart(a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool:
+    return a is not None and b is not None and (a[1] <= b[0] or b[1] <= a[0])

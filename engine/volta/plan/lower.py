@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REDUCTIONS = {"sum": 0, "mean": 0, "sum_squares": 1, "max": 2, "argmax": 3}
 IN_PLACE = {"cache_update", "mark_seen"}  # operand 0 becomes the result
+# Their kernels write results of any row strides, so they can write into a part of a larger value.
+STRIDED_RESULTS = frozenset({"attention", "attention_grad", "rotary", *REDUCTIONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +200,11 @@ def _check_finite(planner: Planner, node: Node) -> None:
 
 
 def _concat(planner: Planner, node: Node) -> None:
-    out = planner.allocate(node)
-    axis = _integer(node.attrs, "axis")
-    begin = 0
-    for source in node.inputs:
-        view = planner.view(source)
-        start = [0] * len(node.shape)
-        start[axis] = begin
-        begin += view.shape[axis]
-        _copy_into(planner, node, out, start, view)
+    """Copies the parts that were not computed in place."""
+    for index, source in enumerate(node.inputs):
+        place, view = planner.part(node, index), planner.view(source)
+        if place != view:
+            planner.emit(node, "copy", (place, view), 1)
 
 
 def _pad(planner: Planner, node: Node) -> None:
@@ -226,9 +224,10 @@ def _in_place(planner: Planner, node: Node) -> None:
     old = node.inputs[0]
     view = planner.view(old)
     home = planner.home(node)
+    alone = all(planner.view(source).buffer != view.buffer for source in node.inputs[1:])
     if home is not None and home == view.buffer:
         out = planner.reuse(node, 0, home)
-    elif home is None and planner.dies_here(old, node):
+    elif home is None and alone and planner.dies_here(old, node):
         out = planner.reuse(node, 0, view.buffer)
     else:
         out = planner.allocate(node)
@@ -295,6 +294,7 @@ def _chain(planner: Planner, node: Node, inner: list[Node], arguments: list[Node
     values = list(body.inputs) if body is not None else list(dict.fromkeys(arguments))
     sources = arguments if body is not None else values
     views = [planner.view(source).broadcast(shape) for source in sources]
+    operands = list(dict.fromkeys(views))  # values that lie in one place are one register
     shared: dict[int, int] = {}
     outputs: list[View] = []
     taken: set[int] = set()
@@ -308,15 +308,13 @@ def _chain(planner: Planner, node: Node, inner: list[Node], arguments: list[Node
             view = views[candidates[0]]
             taken.add(view.buffer)
             outputs.append(planner.reuse(node, index, view.buffer))
-            for k, other in enumerate(views):
-                if other.buffer == view.buffer:
-                    shared[index] = len(results) + k
+            shared[index] = len(results) + operands.index(view)
         else:
             outputs.append(planner.allocate(node, index))
-    registers = {value: len(results) + k for k, value in enumerate(values)}
+    registers = {value: len(results) + operands.index(view) for value, view in zip(values, views, strict=True)}
     code, temporaries = instructions(inner, registers, [(r, i) for i, r in enumerate(results)], shared,
-                                     len(results) + len(values))
-    planner.emit(node, "chain", (*outputs, *views), len(outputs), code=code, temporaries=temporaries)
+                                     len(results) + len(operands))
+    planner.emit(node, "chain", (*outputs, *operands), len(outputs), code=code, temporaries=temporaries)
 
 
 def _matmul_alone(planner: Planner, node: Node) -> None:

@@ -60,6 +60,19 @@ def _read_only(plan: Plan) -> Iterator[str]:
                 yield f"step {index} {step.kernel} writes the {buffer.memory} {buffer.name}"
 
 
+def _in_place(plan: Plan) -> Iterator[str]:
+    """A step writes over what it reads only in a chain, element by element; its outputs are apart."""
+    for index, step in enumerate(plan.steps):
+        for position, output in enumerate(step.writes()):
+            for other, view in enumerate(step.operands[position + 1 :], start=position + 1):
+                if not _share(plan, (output.buffer, *output.extent()), (view.buffer, *view.extent())):
+                    continue
+                if output.buffer == view.buffer and output.interleaves(view):
+                    continue
+                if step.kernel != "chain" or other < step.n_outputs or not output.same_place(view):
+                    yield f"step {index} {step.kernel} writes operand {position} over operand {other}"
+
+
 def _arena_bounds(plan: Plan) -> Iterator[str]:
     """Arena buffers that steps use are aligned and inside the arena."""
     for buffer in _in_use(plan):
@@ -152,6 +165,7 @@ RULES: dict[str, Callable[[Plan], Iterator[str]]] = {
     "inputs-live": _inputs_live,
     "outputs-written": _outputs_written,
     "read-only": _read_only,
+    "in-place": _in_place,
     "arena-bounds": _arena_bounds,
     "no-overlap": _no_overlap,
     "arena-tight": _arena_tight,

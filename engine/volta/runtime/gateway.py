@@ -26,8 +26,9 @@ from volta.runtime.policy import Policy, current
 class Executable:
     """A verified plan and its program. Runs of one executable are serialised: it has one arena."""
 
-    def __init__(self, plan: Plan, program: Program) -> None:
+    def __init__(self, plan: Plan, program: Program, signature: str) -> None:
         self.plan = plan
+        self.signature = signature
         self.program = program
         self.input_types = tuple(node.type for node in plan.graph.inputs)
         self.output_types = tuple(node.type for node in plan.graph.outputs)
@@ -164,7 +165,7 @@ def _flags(policy: Policy, backend: Backend) -> tuple[str, ...]:
 
 def _compile(graph: Graph, policy: Policy, backend: Backend) -> Executable:
     plan = _plan(graph, policy, backend)
-    return Executable(plan, backend.compile(plan))
+    return Executable(plan, backend.compile(plan), backend.target.signature)
 
 
 def _plan(graph: Graph, policy: Policy, backend: Backend) -> Plan:

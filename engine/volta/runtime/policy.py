@@ -13,6 +13,7 @@ from volta.errors import UsageError
 DEVICES = ("auto", "cpu", "opencl", "cuda")
 ISAS = ("auto", "ref", "avx2", "avx512", "amx")
 DETERMINISM = ("strict", "balanced", "fast")
+MOST_THREADS = 256  # VOLTA_MAX_THREADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Policy:
         _choice("device", self.device, DEVICES)
         _choice("isa", self.isa, ISAS)
         _choice("determinism", self.determinism, DETERMINISM)
-        if not 0 <= self.threads <= 1024:
-            raise UsageError(f"[runtime] threads is {self.threads}: expected 0 (all) to 1024")
+        if not isinstance(self.threads, int) or not 0 <= self.threads <= MOST_THREADS:
+            raise UsageError(f"[runtime] threads is {self.threads!r}: expected 0 (all) to {MOST_THREADS}")
         if self.max_bytes is not None and self.max_bytes < 0:
             raise UsageError(f"[runtime] max_bytes is {self.max_bytes}: expected a number of bytes")
 

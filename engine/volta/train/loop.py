@@ -163,6 +163,11 @@ class Trainer:
         return self._call.executable.plan
 
     @property
+    def signature(self) -> str:
+        """What the step was compiled for: device, instruction set, threads."""
+        return self._call.executable.signature
+
+    @property
     def measured_arena_bytes(self) -> int:
         return self._call.executable.program.measured_arena_bytes
 

@@ -3,15 +3,18 @@
 
 #include <math.h>
 
-int64_t volta_matmul_workspace_ref(const volta_step *step, const volta_operand *operand, int threads);
+int64_t volta_matmul_workspace_ref(const volta_step *step, const volta_operand *operand,
+                                   int threads);
 int volta_matmul_ref(const volta_call *call);
 
-int64_t volta_matmul_workspace_ref(const volta_step *step, const volta_operand *operand, int threads) {
-  return volta_align(volta_matmul_tiles(step, operand) * VOLTA_TILE * (int64_t)sizeof(float)) * threads;
+int64_t volta_matmul_workspace_ref(const volta_step *step, const volta_operand *operand,
+                                   int threads) {
+  return volta_align(volta_matmul_tiles(step, operand) * VOLTA_TILE * (int64_t)sizeof(float)) *
+         threads;
 }
 
 int volta_matmul_ref(const volta_call *call) {
-  if (!volta_matmul_valid(call->step, call->operand)) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
+  if (!volta_matmul_valid(call)) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
   const volta_matmul_problem p = volta_matmul_read(call->step, call->operand);
   const int64_t own = volta_matmul_workspace_ref(call->step, call->operand, 1);
   float *tiles = (float *)(call->workspace + own * call->thread);
@@ -27,7 +30,8 @@ int volta_matmul_ref(const volta_call *call) {
       for (int64_t k = 0; k < p.k; k++) acc = fmaf(a[k * p.a_cs], b[k * p.b_rs + j * p.b_cs], acc);
       c[j] = acc;
     }
-    volta_matmul_epilogue(call, &p, volta_chain_tile_of[VOLTA_ISA_REF], tiles, batch, i, i + 1, 0, p.n);
+    volta_matmul_epilogue(call, &p, volta_chain_tile_of[VOLTA_ISA_REF], tiles, batch, i, i + 1, 0,
+                          p.n);
   }
   return VOLTA_OK;
 }

@@ -1,5 +1,5 @@
-/* Copies, conversions and fills, run by run or, where the fastest axis of one view is not that of the
- * other, block by block (a transpose). */
+/* Copies, conversions and fills, run by run or, where the fastest axis of one view is not that of
+ * the other, block by block (a transpose). */
 #include <string.h>
 
 #include "../bfloat16.h"
@@ -68,8 +68,8 @@ static void copy_runs(const copy_job *job, int64_t first, int64_t last) {
   }
 }
 
-/* The two innermost axes are a transposed matrix: each unit is COPY_BLOCK of its rows, taken in square
- * blocks, so that every line of both sides is used whole while it is in the cache. */
+/* The two innermost axes are a transposed matrix: each unit is COPY_BLOCK of its rows, taken in
+ * square blocks, so that every line of both sides is used whole while it is in the cache. */
 static void copy_transposed(const copy_job *job, int thread, int threads) {
   const volta_walk *w = &job->walk;
   const int row = w->rank - 2, column = w->rank - 1;
@@ -112,8 +112,8 @@ static void swap_axes(volta_operand *out, volta_operand *in, int a, int b) {
   }
 }
 
-/* Which element goes where does not depend on the order of the axes: the output's fastest axis becomes
- * the innermost; the input's fastest one, if it is another, the second. True: a transpose. */
+/* Which element goes where does not depend on the order of the axes: the output's fastest axis
+ * becomes the innermost; the input's fastest one, if it is another, the second. True: a transpose */
 static int order_axes(volta_operand *out, volta_operand *in) {
   for (int a = 0; a < out->rank; a++)
     for (int b = a; b > 0; b--)

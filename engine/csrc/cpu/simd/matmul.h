@@ -42,7 +42,8 @@ typedef struct {
   const float *packed;    /* NULL: B in place */
 } matmul_block;
 
-static void finish_rows(const matmul_thread *x, int64_t batch, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+static void finish_rows(const matmul_thread *x, int64_t batch, int64_t i0, int64_t i1, int64_t j0,
+                        int64_t j1) {
   volta_matmul_epilogue(x->call, &x->plan->p, x->chain, x->tiles, batch, i0, i1, j0, j1);
 }
 
@@ -70,7 +71,8 @@ typedef struct {
   tile_call call;
 } matmul_rows;
 
-static matmul_rows read_rows(const matmul_thread *x, const matmul_block *block, int64_t tile, float *sliver) {
+static matmul_rows read_rows(const matmul_thread *x, const matmul_block *block, int64_t tile,
+                             float *sliver) {
   const matmul_plan *w = x->plan;
   const volta_matmul_problem *p = &w->p;
   const int64_t part = tile % w->row_tiles, depth = block->k1 - block->k0;
@@ -84,15 +86,16 @@ static matmul_rows read_rows(const matmul_thread *x, const matmul_block *block, 
   t->k = depth;
   t->resume = block->k0 > 0;
   if (w->copy_a) {
-    pack_a_sliver(t->a, p->a_rs, p->a_cs, rows.i1 - rows.i0, depth, w->pitch, sliver, &t->a_rs, &t->a_cs);
+    pack_a_sliver(t->a, p->a_rs, p->a_cs, rows.i1 - rows.i0, depth, w->pitch, sliver, &t->a_rs,
+                  &t->a_cs);
     t->a = sliver;
   }
   return rows;
 }
 
 /* Panels [q0, q1) of columns for all tiles of rows of a chunk, then their epilogue. */
-static void multiply_panels(const matmul_thread *x, const matmul_block *block, matmul_rows *rows, int64_t tiles,
-                            int64_t q0, int64_t q1) {
+static void multiply_panels(const matmul_thread *x, const matmul_block *block, matmul_rows *rows,
+                            int64_t tiles, int64_t q0, int64_t q1) {
   const volta_matmul_problem *p = &x->plan->p;
   const int64_t nr = x->blocks->nr, depth = block->k1 - block->k0;
   const float *b = volta_matmul_at(x->call, p, p->b, block->outer * p->inner) + block->k0 * p->b_rs;
@@ -100,7 +103,8 @@ static void multiply_panels(const matmul_thread *x, const matmul_block *block, m
     const int64_t width = panel_width(x, panel), vectors = ceil_divide(width, WIDTH);
     const int64_t columns = width - (vectors - 1) * WIDTH;
     const tile_function *run = tile_table[columns < WIDTH][vectors - 1];
-    const float *from = block->packed ? block->packed + (panel - block->panel0) * nr * depth : b + panel * nr;
+    const float *from =
+        block->packed ? block->packed + (panel - block->panel0) * nr * depth : b + panel * nr;
     for (int64_t i = 0; i < tiles; i++) {
       tile_call t = rows[i].call;
       t.b = from, t.b_rs = block->packed ? nr : p->b_rs;
@@ -117,13 +121,15 @@ static void multiply_panels(const matmul_thread *x, const matmul_block *block, m
 /* This thread's tiles of rows over one block. */
 static void multiply_block(const matmul_thread *x, const matmul_block *block) {
   const matmul_plan *w = x->plan;
-  const int64_t group = x->call->step->n_instructions ? at_least(1, EPILOGUE_COLUMNS / x->blocks->nr) : w->panels;
+  const int64_t group =
+      x->call->step->n_instructions ? at_least(1, EPILOGUE_COLUMNS / x->blocks->nr) : w->panels;
   matmul_rows rows[CHUNK_LIMIT];
   int64_t first, last;
   volta_share(w->row_tiles * w->p.inner, (int)x->row_group, w->row_groups, &first, &last);
   for (int64_t tile = first; tile < last; tile += w->chunk) {
     const int64_t tiles = at_most(w->chunk, last - tile);
-    for (int64_t i = 0; i < tiles; i++) rows[i] = read_rows(x, block, tile + i, x->sliver + i * w->sliver_floats);
+    for (int64_t i = 0; i < tiles; i++)
+      rows[i] = read_rows(x, block, tile + i, x->sliver + i * w->sliver_floats);
     for (int64_t q = block->panel0; q < block->panel1; q += group)
       multiply_panels(x, block, rows, tiles, q, at_most(q + group, block->panel1));
   }
@@ -143,7 +149,8 @@ static void multiply_tiled(const matmul_thread *x, int idle) {
     matmul_block block = {.outer = outer0 + round};
     const int busy = !idle && block.outer < outer1;
     for (int64_t columns = 0; columns < w->column_blocks; columns++) {
-      volta_share(panel1 - panel0, (int)columns, (int)w->column_blocks, &block.panel0, &block.panel1);
+      volta_share(panel1 - panel0, (int)columns, (int)w->column_blocks, &block.panel0,
+                  &block.panel1);
       block.panel0 += panel0, block.panel1 += panel0;
       for (int64_t kb = 0; kb < w->k_blocks; kb++, turn++) {
         block.k0 = kb * w->k_step, block.k1 = at_most(p->k, block.k0 + w->k_step);
@@ -177,14 +184,19 @@ static void multiply_few(const matmul_thread *x) {
       float *c = volta_matmul_at(x->call, p, 0, batch);
       for (int64_t j = panel0 * x->blocks->nr; j < j1; j += FEW_COLUMNS) {
         const int64_t end = at_most(j + FEW_COLUMNS, j1);
-        few_table[p->m](a, p->a_rs, p->a_cs, b + j, p->b_rs, c + j, p->c_rs, end - j, p->k);
+        if (p->b_cs == 1)
+          few_table[p->m - 1](a, p->a_rs, p->a_cs, b + j, p->b_rs, c + j, p->c_rs, end - j, p->k);
+        else
+          few_turned_table[p->m - 1](a, p->a_rs, p->a_cs, b + j * p->b_cs, p->b_cs, c + j, p->c_rs,
+                                     end - j, p->k);
         finish_rows(x, batch, 0, p->m, j, end);
       }
     }
 }
 
-static int run_matmul(const volta_call *call, const volta_matmul_blocks *blocks, volta_chain_tile chain) {
-  if (!volta_matmul_valid(call->step, call->operand)) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
+static int run_matmul(const volta_call *call, const volta_matmul_blocks *blocks,
+                      volta_chain_tile chain) {
+  if (!volta_matmul_valid(call)) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
   const matmul_plan w = plan_matmul(call->step, call->operand, call->threads, blocks, FEW_ROWS);
   if (w.row_tiles == 0) return VOLTA_OK; /* no element */
   const int64_t group = (int64_t)call->thread / w.row_groups;
@@ -199,8 +211,10 @@ static int run_matmul(const volta_call *call, const volta_matmul_blocks *blocks,
   x.packed = workspace + group * w.buffers * w.buffer_floats;
   x.sliver = workspace + groups * w.buffers * w.buffer_floats + own * call->thread;
   x.tiles = x.sliver + round_up(w.chunk * w.sliver_floats, 16);
-  if (!w.few_rows) multiply_tiled(&x, idle);
-  else if (!idle) multiply_few(&x);
+  if (!w.few_rows)
+    multiply_tiled(&x, idle);
+  else if (!idle)
+    multiply_few(&x);
   return VOLTA_OK;
 }
 

@@ -12,14 +12,15 @@
 
 /* out[k][j] = b[k * rs + j * cs] for k < depth, j < width; rows of `out` are `nr` apart. What lies
  * between width and nr is not written: masked tiles do not read it. */
-static void pack_b_panel(const float *b, int64_t rs, int64_t cs, int64_t depth, int64_t width, int64_t nr,
-                         float *restrict out) {
+static void pack_b_panel(const float *b, int64_t rs, int64_t cs, int64_t depth, int64_t width,
+                         int64_t nr, float *restrict out) {
   if (cs == 1) {
     const int64_t whole = width / WIDTH * WIDTH;
     const vector_mask mask = vector_mask_of(width - whole);
     for (int64_t k = 0; k < depth; k++, b += rs, out += nr) {
       int64_t j = 0;
-      for (int64_t line = 0; line < width; line += 16) __builtin_prefetch(b + PACK_AHEAD * rs + line);
+      for (int64_t line = 0; line < width; line += 16)
+        __builtin_prefetch(b + PACK_AHEAD * rs + line);
       for (; j < whole; j += WIDTH) vector_store(out + j, vector_load(b + j));
       if (j < width) vector_store_masked(out + j, vector_load_masked(b + j, mask), mask);
     }
@@ -49,8 +50,8 @@ static void pack_b_panel(const float *b, int64_t rs, int64_t cs, int64_t depth, 
 
 /* A sliver of `rows` <= WIDTH rows of A. Rows of unit stride are copied as rows, `pitch` apart;
  * otherwise out[k][i], `rows` apart. Sets the strides with which a tile reads the copy. */
-static void pack_a_sliver(const float *a, int64_t rs, int64_t cs, int64_t rows, int64_t depth, int64_t pitch,
-                          float *restrict out, int64_t *out_rs, int64_t *out_cs) {
+static void pack_a_sliver(const float *a, int64_t rs, int64_t cs, int64_t rows, int64_t depth,
+                          int64_t pitch, float *restrict out, int64_t *out_rs, int64_t *out_cs) {
   if (cs == 1) {
     *out_rs = pitch, *out_cs = 1;
     const int64_t whole = depth / WIDTH * WIDTH;

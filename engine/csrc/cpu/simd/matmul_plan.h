@@ -27,8 +27,8 @@ typedef struct {
   int32_t few_rows;       /* B is streamed by rows, not tiled */
   int32_t pack_b, copy_a;
   int32_t batch_groups, row_groups, column_groups; /* the grid of threads */
-  int32_t buffers;        /* of packed B: 2 when a group packs the next while others use this one */
-  int64_t pitch;          /* floats between the rows of a copied sliver */
+  int32_t buffers; /* of packed B: 2 when a group packs the next while others use this one */
+  int64_t pitch; /* floats between the rows of a copied sliver */
   int64_t buffer_floats, sliver_floats, tile_floats;
 } matmul_plan;
 
@@ -42,11 +42,12 @@ static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 #define COPY_COST 4.0
 #define BARRIER_COST 150000.0
 
-static double grid_cost(const matmul_plan *w, int64_t nc, int64_t batches, int64_t rows, int64_t columns) {
+static double grid_cost(const matmul_plan *w, const volta_matmul_blocks *blocks, int64_t nc,
+                        int64_t batches, int64_t rows, int64_t columns) {
   const volta_matmul_problem *p = &w->p;
   const double tile_rows = (double)p->m / (double)w->row_tiles;
   const double share_rows = (double)ceil_divide(w->row_tiles * p->inner, rows) * tile_rows;
-  const double share_columns = at_most(ceil_divide(w->panels, columns) * (p->n < 32 ? p->n : 32), p->n);
+  const double share_columns = (double)at_most(ceil_divide(w->panels, columns) * blocks->nr, p->n);
   double cost = share_rows * share_columns;
   if (w->pack_b) cost += PACK_COST * share_columns / (double)rows;
   if (w->copy_a) cost += COPY_COST * share_rows * (double)ceil_divide((int64_t)share_columns, nc);
@@ -56,12 +57,14 @@ static double grid_cost(const matmul_plan *w, int64_t nc, int64_t batches, int64
   return cost * (double)ceil_divide(p->outer, batches);
 }
 
-static void choose_grid(matmul_plan *w, int64_t nc, int threads) {
+static void choose_grid(matmul_plan *w, const volta_matmul_blocks *blocks, int64_t nc,
+                        int threads) {
   double best = -1.0;
   for (int32_t batches = (int32_t)at_most(threads, w->p.outer); batches >= 1; batches--)
-    for (int32_t columns = (int32_t)at_most(threads / batches, w->panels); columns >= 1; columns--) {
+    for (int32_t columns = (int32_t)at_most(threads / batches, w->panels); columns >= 1;
+         columns--) {
       const int32_t rows = (int32_t)at_most(threads / batches / columns, w->row_tiles * w->p.inner);
-      const double cost = grid_cost(w, nc, batches, rows, columns);
+      const double cost = grid_cost(w, blocks, nc, batches, rows, columns);
       if (best >= 0.0 && cost >= best) continue;
       best = cost;
       w->batch_groups = batches, w->row_groups = rows, w->column_groups = columns;
@@ -69,7 +72,9 @@ static void choose_grid(matmul_plan *w, int64_t nc, int threads) {
 }
 
 /* Steps of 2 KiB and its multiples fall into a few sets of L1 and L2. */
-static int collides(int64_t stride) { return stride != 0 && stride * (int64_t)sizeof(float) % 2048 == 0; }
+static int collides(int64_t stride) {
+  return stride != 0 && stride * (int64_t)sizeof(float) % 2048 == 0;
+}
 
 /* Packing B costs as much as some tiles of rows. It must be done where rows of B are not vectors,
  * and pays off where they split cache lines, collide in cache, or B as a whole leaves L2. */
@@ -88,6 +93,13 @@ static int copies_a(const matmul_plan *w, const volta_matmul_blocks *blocks) {
   return p->a_cs != 1 || (collides(p->a_rs) && w->panels >= blocks->wide);
 }
 
+/* Up to 4 rows always; more where B comes from memory, which a tile of few rows would wait for. */
+static int streams_b(const volta_matmul_problem *p, int64_t few_rows) {
+  if (p->k == 0) return 0;
+  if (p->b_cs != 1) return p->b_rs == 1 && p->m <= 4;
+  return p->m <= 4 || (p->m <= few_rows && p->k * p->n > B_STAYS);
+}
+
 static matmul_plan plan_matmul(const volta_step *step, const volta_operand *operand, int threads,
                                const volta_matmul_blocks *blocks, int64_t few_rows) {
   matmul_plan w = {.p = volta_matmul_read(step, operand)};
@@ -95,7 +107,7 @@ static matmul_plan plan_matmul(const volta_step *step, const volta_operand *oper
   w.tile_floats = volta_matmul_tiles(step, operand) * VOLTA_TILE;
   w.batch_groups = w.row_groups = w.column_groups = w.buffers = 1;
   if (p->m == 0 || p->n == 0 || p->outer * p->inner == 0) return w;
-  w.few_rows = p->m <= few_rows && p->k > 0 && p->b_cs == 1;
+  w.few_rows = streams_b(p, few_rows);
   w.row_tiles = w.few_rows ? 1 : ceil_divide(p->m, blocks->mr);
   w.panels = ceil_divide(p->n, blocks->nr);
   w.k_blocks = at_least(1, ceil_divide(p->k, blocks->kc));
@@ -107,7 +119,7 @@ static matmul_plan plan_matmul(const volta_step *step, const volta_operand *oper
   }
   /* rows of one tile use a panel of B once: keep the copy small enough for L1 */
   const int64_t nc = w.row_tiles * p->inner <= 2 ? blocks->nr : blocks->nc;
-  choose_grid(&w, nc, threads);
+  choose_grid(&w, blocks, nc, threads);
   const int64_t group_panels = ceil_divide(w.panels, w.column_groups);
   w.column_blocks = ceil_divide(group_panels * blocks->nr, nc);
   const int64_t block_panels = ceil_divide(group_panels, w.column_blocks);

@@ -38,8 +38,12 @@ typedef struct {
     if (v % (64 / (WIDTH * 4)) == 0) __builtin_prefetch(from + TILE_AHEAD * b_rs + v * WIDTH); \
   } \
   _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++) { \
-    const vector a = vector_splat((i < TILE_BASE ? a0 : i < 2 * TILE_BASE ? a1 : a2) + i % TILE_BASE * a_rs); \
-    _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) c[i][v] = vector_fma(a, b[v], c[i][v]); \
+    const vector a = vector_splat((i < TILE_BASE       ? a0 \
+                                   : i < 2 * TILE_BASE ? a1 \
+                                                       : a2) + \
+                                  i % TILE_BASE * a_rs); \
+    _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) c[i][v] = \
+        vector_fma(a, b[v], c[i][v]); \
   } \
   a0 += a_cs, a1 += a_cs, a2 += a_cs, from += b_rs;
 
@@ -81,8 +85,10 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
   for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++)
-      if (v < last) vector_store(out + i * c_rs + v * WIDTH, c[i][v]);
-      else vector_store_masked(out + i * c_rs + v * WIDTH, c[i][v], mask);
+      if (v < last)
+        vector_store(out + i * c_rs + v * WIDTH, c[i][v]);
+      else
+        vector_store_masked(out + i * c_rs + v * WIDTH, c[i][v], mask);
   }
 }
 

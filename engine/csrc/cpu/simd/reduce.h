@@ -10,7 +10,7 @@
 #define REDUCE_COLUMNS 128 /* 32 lanes of them are 16 KiB */
 #define REDUCE_GROUP 16 /* columns that no two threads share: a line of cache */
 
-/* --- along a row ------------------------------------------------------------------------------------- */
+/* --- along a row ------------------------------------------------------------------------------ */
 
 /* Bit j: element j of a equals element j of b; or, is NaN. */
 #if defined(__AVX512F__)
@@ -83,7 +83,7 @@ static void reduce_rows(const volta_call *call, const volta_reduce_problem *p) {
   }
 }
 
-/* --- down n <= REDUCE_COLUMNS columns -------------------------------------------------------------------- */
+/* --- down n <= REDUCE_COLUMNS columns --------------------------------------------------------- */
 
 static void columns_sum(float *y, const float *x, int64_t count, int64_t stride, int64_t n,
                         int squares) {

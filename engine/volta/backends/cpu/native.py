@@ -232,7 +232,9 @@ def workspace_bytes(step: Step, isa: str, threads: int) -> int:
     """Bytes of arena that `step` needs for itself, beside its operands."""
     _, lib = library()
     tables = _Tables([step])
-    count: int = lib.volta_workspace_bytes(tables.steps, tables.operands, isa_code(isa), threads)
+    count = int(lib.volta_workspace_bytes(tables.steps, tables.operands, isa_code(isa), threads))
+    if count < 0:
+        raise VerifyError(step.kernel, f"{len(step.operands)} operands: the kernel takes another number")
     return count
 
 
