@@ -69,8 +69,8 @@ void *volta_program_arena(volta_program *program);
 /* The end of the highest byte of the arena that the last run's steps used. */
 int64_t volta_program_high_water(const volta_program *program);
 
-/* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a kernel or isa that does not
- * exist, or another number of operands than the kernel takes. */
+/* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a kernel or isa that
+ * does not exist, or another number of operands than the kernel takes. */
 int64_t volta_workspace_bytes(const volta_step *step, const volta_operand *operands, int isa,
                               int threads);
 

@@ -45,6 +45,8 @@ class Trace:
             return self.builder.constant(value)
         if value._trace is self and value._node is not None:
             return value._node
+        if value._trace is None and value.size <= LITERAL and value.dtype is not bfloat16:
+            return self.builder.constant(value.storage())
         if id(value) not in self._captures:
             innermost((value,))  # refuses a value that left its function
             self._captures[id(value)] = self.builder.input(f"captured{len(self.captured)}", value.shape, value.dtype)
@@ -74,12 +76,12 @@ def apply(op: str, *values: Tensor | Scalar, **attrs: object) -> Tensor:
 def apply_all(op: str, *values: Tensor | Scalar, **attrs: object) -> tuple[Tensor, ...]:
     """One operation: a node of the current trace, or a small graph with a cached plan, run at once."""
     frozen: Attrs = attrs  # type: ignore[assignment]
-    values = tuple(value if isinstance(value, Tensor) else _number(op, value) for value in values)
-    trace = innermost(values)
+    operands = [value if isinstance(value, Tensor) else _number(op, value) for value in values]
+    trace = innermost(operands)
     if trace is not None:
-        nodes = trace.builder.results(op, [trace.lift(value) for value in values], frozen)
+        nodes = trace.builder.results(op, [trace.lift(operand) for operand in operands], frozen)
         return tuple(trace.wrap(node) for node in nodes)
-    tensors = [value if isinstance(value, Tensor) else asarray(value) for value in values]
+    tensors = [asarray(operand) for operand in operands]
     executable = gateway.compile_op(op, tuple(tensor.type for tensor in tensors), frozen)
     arrays = executable.run([tensor.storage() for tensor in tensors])
     return tuple(from_storage(array, kind.dtype)

@@ -113,7 +113,7 @@ static void swap_axes(volta_operand *out, volta_operand *in, int a, int b) {
 }
 
 /* Which element goes where does not depend on the order of the axes: the output's fastest axis
- * becomes the innermost; the input's fastest one, if it is another, the second. True: a transpose */
+ * becomes the innermost; the input's fastest one, if it is another, the second. 1: a transpose. */
 static int order_axes(volta_operand *out, volta_operand *in) {
   for (int a = 0; a < out->rank; a++)
     for (int b = a; b > 0; b--)
