@@ -13,12 +13,12 @@ def attention_block(x: vt.Tensor, w: vt.Tensor, out: vt.Tensor) -> vt.Tensor:
 
 
 x, w, out = vt.zeros((2, 16, 64)), vt.zeros((64, 192)), vt.zeros((64, 64))
-executable = vt.compile(attention_block).lower(x, w, out)
-plan = executable.plan
+bound = vt.compile(attention_block).bind(x, w, out)  # one verified plan, its memory bound
+plan = bound.executable.plan
 for index, step in enumerate(plan.steps):
     chain = " + ".join(instruction.op for instruction in step.code)
     print(f"{index}  {step.kernel:10} {'then ' + chain if chain else ''}")
 for memory, count in plan.bytes_by_memory().items():
     print(f"{memory:10} {count:8,} bytes")
-executable.run([tensor.numpy() for tensor in (x, w, out)])
-print(f"arena: {plan.arena_bytes:,} bytes planned, {executable.program.measured_arena_bytes:,} measured")
+bound.run()
+print(f"arena: {plan.arena_bytes:,} bytes planned, {bound.executable.program.measured_arena_bytes:,} measured")

@@ -9,12 +9,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from volta.dtypes import bfloat16
 from volta.errors import DTypeError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node
 from volta.runtime import gateway
 from volta.tensor import Scalar, Tensor, asarray, from_storage
 
 Literal: TypeAlias = npt.NDArray[np.float32]
+SMALL = 16  # elements: tensors from outside of at most so many become part of the graph
 _numbers = count()
 
 
@@ -40,12 +42,12 @@ class Trace:
         return Tensor(node.type, None, self, node)
 
     def lift(self, value: Tensor | Literal) -> Node:
-        """The node of a value in this graph: its own, a literal for numbers, else a captured input."""
+        """The node of a value in this graph: its own, a literal for a few numbers, else a captured input."""
         if not isinstance(value, Tensor):
             return self.builder.constant(value)
         if value._trace is self and value._node is not None:
             return value._node
-        if value._trace is None and value.size <= LITERAL and value.dtype is not bfloat16:
+        if value._trace is None and value.size <= SMALL and value.dtype is not bfloat16:
             return self.builder.constant(value.storage())
         if id(value) not in self._captures:
             innermost((value,))  # refuses a value that left its function

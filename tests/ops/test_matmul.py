@@ -1,11 +1,12 @@
-"""Clause N1: every product is `acc = +0; for k ascending: acc = fma(a[k], b[k], acc)`, in every bit, whatever
-the instruction set, blocking, packing, strides, batch or threads. The epilogue is separate operations after it."""
+"""Clause N1: every product is `acc = +0; for k ascending: acc = fma(a[k], b[k], acc)`, in every bit,
+whatever the instruction set, blocking, packing, strides, batch or threads. The epilogue is separate
+operations after it."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -175,7 +176,7 @@ def test_cache_blocks_do_not_change_a_bit(name: str) -> None:
             assert_same_bits(product(a, b, isa, threads), expected, f"{name} {isa} threads={threads}")
 
 
-LAYOUTS = {
+LAYOUTS: dict[str, Callable[[Floats], Floats]] = {
     "rows": lambda x: x,
     "turned": turned,
     "row gaps": lambda x: spread(x, row=2),
@@ -278,9 +279,9 @@ def test_nothing_between_or_beyond_the_rows_of_the_output_is_written() -> None:
 
 
 @pytest.fixture
-def fenced() -> Iterator[list[mmap.mmap]]:
-    memories: list[mmap.mmap] = []
-    yield memories
+def fenced() -> list[mmap.mmap]:
+    """Keeps the memory behind a test's arrays."""
+    return []
 
 
 def between_fences(memories: list[mmap.mmap], x: Floats, at_end: bool) -> Floats:
@@ -347,10 +348,11 @@ def test_the_workspace_is_what_was_asked_for(threads: int) -> None:
 
 
 def chained(inputs: Sequence[Floats], code: Code) -> Floats:
-    """The same instructions as a step of their own, register 0 in place."""
+    """The same instructions as a step of their own, on the product in register 1 instead of 0 and the
+    extras from 3 on, as in the matmul."""
     out = inputs[0].copy()
     registers = [np.ascontiguousarray(np.broadcast_to(x, out.shape)) for x in inputs[1:]]
-    run_kernel("chain", [out, out, out, *registers], 1, code=[("copy", 0, (1,), ()), *code])
+    run_kernel("chain", [out, inputs[0], out.copy(), *registers], 1, code=[("copy", 0, (1,), ()), *code])
     return out
 
 
@@ -362,7 +364,7 @@ EPILOGUE: Code = [
     ("scale", 0, (7,), (0.5,)),
 ]
 
-EXTRAS = {
+EXTRAS: dict[str, Callable[[int, int], tuple[Floats, ...]]] = {
     "bias, residual, scalar": lambda m, n: (normal(n), normal(2, m, n), normal(1, 1)),
     "column, turned, gathered": lambda m, n: (
         normal(m, 1),
@@ -385,9 +387,7 @@ def test_an_epilogue_is_the_same_operations_one_after_the_other(name: str, m: in
     """N1: bias, residual, scale and activation are separately rounded operations, fused or not."""
     a, b = normal(2, m, k, seed=19), normal(2, k, n, seed=20)
     extras = EXTRAS[name](m, n)
-    expected = chained(
-        [product(a, b), *extras], [(op, to, [r for r in regs], imm) for op, to, regs, imm in EPILOGUE]
-    )
+    expected = chained([product(a, b), *extras], EPILOGUE)
 
     def run(isa: str, threads: int, outputs: list[Array]) -> None:
         multiply(outputs[0], a, b, isa, threads, extras, EPILOGUE)
@@ -402,15 +402,14 @@ def test_an_epilogue_writes_a_second_output() -> None:
         a, b, bias = normal(*batch, m, k, seed=21), normal(*batch, k, n, seed=22), normal(n, seed=23)
         shape = shape_of(a, b)
 
-        def run(isa: str, threads: int, outputs: list[Array], a: Floats = a, b: Floats = b, bias: Floats = bias,
-                shape: tuple[int, ...] = shape) -> None:  # fmt: skip
-            operands = [*outputs, widened(a, shape), widened(b, shape), np.broadcast_to(bias, shape)]
+        inputs = [widened(a, shape), widened(b, shape), np.broadcast_to(bias, shape)]
+
+        def run(isa: str, threads: int, outputs: list[Array], inputs: list[Floats] = inputs) -> None:
             code: Code = [("add", 0, (0, 4), ()), ("gelu_erf", 1, (0,), ())]
-            run_kernel("matmul", operands, 2, ints=[2], code=code, isa=isa, threads=threads)
+            run_kernel("matmul", [*outputs, *inputs], 2, ints=[2], code=code, isa=isa, threads=threads)
 
         before, after = assert_parity(run, [np.empty(shape, np.float32), np.empty(shape, np.float32)])
         assert_same_bits(before, product(a, b) + bias)
-        run_kernel("chain", [after.copy(), before], 1, code=[("gelu_erf", 0, (1,), ())])
         expected = np.empty_like(after)
         run_kernel("chain", [expected, before], 1, code=[("gelu_erf", 0, (1,), ())])
         assert_same_bits(after, expected)

@@ -1,5 +1,5 @@
-/* A few rows times a matrix (decoding): C is [m, n] with m <= FEW_ROWS, B is read in place, once, so
- * the work is to stream it. Each element takes its fma steps in ascending k (N1).
+/* A few rows times a matrix (decoding): C is [m, n] with m <= FEW_ROWS, B is read in place, once,
+ * so the work is to stream it. Each element takes its fma steps in ascending k (N1).
  *
  * B by rows: FEW_DEPTH rows of B at a time, FEW_COLUMNS wide so that the sums stay in L1 between
  * passes. B by columns (a transposed view): WIDTH columns at a time, turned in registers.

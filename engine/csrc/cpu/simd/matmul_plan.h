@@ -7,8 +7,8 @@
 
 /* mr x nr: the register tile. mc x kc: the block of A that stays in L2 while panels of B, kc x nr,
  * pass over it from L1. kc x nc: the block of B that is packed at a time and stays in L3.
- * few: from how many tiles of rows B is worth packing; wide: from how many panels of columns rows of
- * A are worth copying. */
+ * few: from how many tiles of rows B is worth packing; wide: from how many panels of columns rows
+ * of A are worth copying. */
 typedef struct {
   int32_t mr, nr, kc, mc, nc, few, wide;
 } volta_matmul_blocks;
@@ -37,7 +37,7 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_divide(a, b) * b; }
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Costs in units of one fma of one element, about 1/75 ns: what the grid of threads is chosen by. */
+/* What the grid of threads is chosen by, in units of one fma of one element (about 1/75 ns). */
 #define PACK_COST 12.0
 #define COPY_COST 4.0
 #define BARRIER_COST 150000.0
@@ -77,7 +77,7 @@ static int collides(int64_t stride) {
 }
 
 /* Packing B costs as much as some tiles of rows. It must be done where rows of B are not vectors,
- * and pays off where they split cache lines, collide in cache, or B as a whole leaves L2. */
+ * and pays off where they split cache lines, collide in cache, or B as a whole leaves L2. (k <= 128 rows of B that collide still fit.) */
 static int packs_b(const matmul_plan *w, const volta_matmul_blocks *blocks) {
   const volta_matmul_problem *p = &w->p;
   const int64_t uses = w->row_tiles * p->inner;
@@ -87,7 +87,7 @@ static int packs_b(const matmul_plan *w, const volta_matmul_blocks *blocks) {
   return p->k * p->n > B_STAYS && uses >= 8 * blocks->few;
 }
 
-/* A is read in place unless its strides make that slow and there are panels enough to pay for a copy. */
+/* A is read in place unless its strides make that slow and panels enough pay for a copy. */
 static int copies_a(const matmul_plan *w, const volta_matmul_blocks *blocks) {
   const volta_matmul_problem *p = &w->p;
   return p->a_cs != 1 || (collides(p->a_rs) && w->panels >= blocks->wide);
