@@ -284,18 +284,23 @@ def fenced() -> list[mmap.mmap]:
     return []
 
 
-def between_fences(memories: list[mmap.mmap], x: Floats, at_end: bool) -> Floats:
-    """A copy of x that ends (or starts) where a page that cannot be read begins (or ends)."""
+def between_fences(memories: list[mmap.mmap], x: Floats, at_end: bool, pitch: int = 0) -> Floats:
+    """A copy of x that ends (or starts) where a page that cannot be read begins (or ends); its rows lie
+    `pitch` elements apart, and nothing comes after the last one's last element."""
+    rows, columns = x.shape
+    pitch = pitch or columns
+    size = (rows - 1) * pitch + columns
     libc = ctypes.CDLL(None, use_errno=True)
     page = mmap.PAGESIZE
-    inside = max(page, -(-x.nbytes // page) * page)
+    inside = max(page, -(-size * 4 // page) * page)
     memory = mmap.mmap(-1, inside + 2 * page)
     memories.append(memory)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for fence in (start, start + page + inside):
         assert libc.mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(page), 0) == 0
-    offset = page + (inside - x.nbytes if at_end else 0)
-    view: Floats = np.frombuffer(memory, np.float32, x.size, offset).reshape(x.shape)
+    offset = page + (inside - size * 4 if at_end else 0)
+    flat: Floats = np.frombuffer(memory, np.float32, size, offset)
+    view = np.lib.stride_tricks.as_strided(flat, x.shape, (pitch * 4, 4))
     view[...] = x
     return view
 
@@ -317,6 +322,17 @@ def test_no_byte_outside_the_operands_is_read_or_written(fenced: list[mmap.mmap]
                     out[...] = np.nan
                     multiply(out, x, y, isa, 2)
                     assert_same_bits(out, expected, f"{isa} {m} {n} {k}")
+
+
+@pytest.mark.parametrize("pitch", [513, 1024])
+def test_no_byte_outside_rows_far_apart_is_read(fenced: list[mmap.mmap], pitch: int) -> None:
+    """N1: copies of A and B (rows that collide in cache, or split its lines) stay within their rows."""
+    for m, n, k in ((15, 300, 21), (700, 290, 135), (30, 261, 40)):
+        a, b = normal(m, k, seed=24), normal(k, n, seed=25)
+        expected = product(a, b)
+        left, right = (between_fences(fenced, x, True, pitch) for x in (a, b))
+        for isa in isas()[1:]:
+            assert_same_bits(product(left, right, isa, 2), expected, f"{isa} {m} {n} {k}")
 
 
 @pytest.mark.parametrize("threads", THREADS)

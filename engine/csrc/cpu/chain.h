@@ -5,7 +5,6 @@
 #include "../vmath.h"
 #include "chain_plan.h"
 
-#define volta_abs(x) VOLTA_ABS(x)
 #define VOLTA_CHAIN_JOIN_(name, isa) volta_##name##_##isa
 #define VOLTA_CHAIN_JOIN(name, isa) VOLTA_CHAIN_JOIN_(name, isa)
 #define VOLTA_CHAIN_NAME(name) VOLTA_CHAIN_JOIN(name, VOLTA_ISA)

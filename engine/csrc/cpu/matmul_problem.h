@@ -92,7 +92,8 @@ static inline int64_t volta_matmul_step(const volta_operand *x, const volta_oper
   return volta_matmul_stride(x, out, out->rank - 1);
 }
 
-/* Tiles of VOLTA_TILE floats that one thread needs: temporaries, then operands not of unit stride. */
+/* Tiles of VOLTA_TILE floats that one thread needs: temporaries, then operands not of unit
+ * stride. */
 static inline int64_t volta_matmul_tiles(const volta_step *step, const volta_operand *operand) {
   volta_matmul_problem p = {.a = (int32_t)step->ints[0], .b = (int32_t)step->ints[0] + 1};
   int64_t tiles = step->n_temporaries;
@@ -147,8 +148,8 @@ static inline void volta_matmul_epilogue(const volta_call *call, const volta_mat
   }
 }
 
-/* What every matmul kernel demands of its step. The epilogue cannot read A or B: they have no element
- * that belongs to one of the output. */
+/* What every matmul kernel demands of its step. The epilogue cannot read A or B: no element of
+ * theirs belongs to one of the output. */
 static inline int volta_matmul_valid(const volta_call *call) {
   const volta_step *step = call->step;
   const volta_operand *operand = call->operand;

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
 from volta.cli import output
@@ -45,14 +47,15 @@ def command(
     _, config, model, parameters = load_model(run)
     generator = Generator(model, config, parameters, rows)
     live = rows == 1 and not json
+    decoder = getincrementaldecoder("utf-8")("replace")  # a character's bytes may come one by one
     if live:
-        _write(np.frombuffer(tokenizer.decode_bytes(fed[0]), np.uint8).tobytes())
-    made: list[np.ndarray] = []
+        _write(decoder.decode(tokenizer.decode_bytes(fed[0])))
+    made: list[npt.NDArray[np.int32]] = []
     begin = time.perf_counter()
     for step in generator.generate(fed, tokens, sampling, seed):
         made.append(step)
         if live:
-            _write(tokenizer.decode_bytes(step))
+            _write(decoder.decode(tokenizer.decode_bytes(step)))
     seconds = time.perf_counter() - begin
     columns = np.stack(made, axis=1) if made else np.zeros((rows, 0), np.int32)
     results = [tokenizer.decode(row) for row in columns]
@@ -63,7 +66,7 @@ def command(
         })
         return
     if live:
-        sys.stdout.write("\n")
+        _write(decoder.decode(b"", final=True) + "\n")
     else:
         for index, (text, result) in enumerate(zip(texts, results, strict=True)):
             output.err.print(f"--- row {index}", style="dim")
@@ -72,6 +75,6 @@ def command(
                      style="dim")
 
 
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -285,7 +285,7 @@ OTHERS: tuple[Op, ...] = (
        "gather_grad"),
     # attention
     Op("rotary", "x cos sin position:i32", {"inverse": "bool"},
-       shapes.rotary, vjp.rotary, reference.rotary, "N0", cost.per_element(3), "attention", "rotary"),
+       shapes.rotary, vjp.rotary, reference.rotary, "N5", cost.per_element(3), "attention", "rotary"),
     Op("attention", "q k v position:i32", _ATTENTION,
        shapes.attention, vjp.attention, reference.attention, "N5", cost.attention, "attention", "attention"),
     Op("attention_grad", "q k v o stats g position:i32", _ATTENTION,

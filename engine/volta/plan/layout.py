@@ -117,28 +117,6 @@ def contiguous_strides(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
-def collapse(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
-    """Merges neighbouring axes that every operand steps through as one; drops axes of length one.
-
-    Gives the common shape and each operand's strides for it. At least one axis remains.
-    """
-    axes = [a for a, size in enumerate(shape) if size != 1]
-    sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis in axes:
-        if sizes and all(m[-1] == s[axis] * shape[axis] for m, s in zip(merged, strides, strict=True)):
-            sizes[-1] *= shape[axis]
-            for m, s in zip(merged, strides, strict=True):
-                m[-1] = s[axis]
-        else:
-            sizes.append(shape[axis])
-            for m, s in zip(merged, strides, strict=True):
-                m.append(s[axis])
-    if not sizes:
-        return (1,), [(0,) for _ in strides]
-    return tuple(sizes), [tuple(m) for m in merged]
-
-
 def _squeeze(shape: Shape, strides: Shape) -> list[tuple[int, int]]:
     return [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from volta.plan.layout import View
 from volta.plan.steps import Buffer, Step
 
+CHECK = "check_finite"
 Range = tuple[int, int, int]  # memory (the arena is -1, a bound buffer its index), low, high
 
 
@@ -37,6 +38,8 @@ def barriers(steps: Sequence[Step], buffers: Sequence[Buffer]) -> None:
             buffer = buffers[step.workspace]
             writes.append((-1, buffer.offset, buffer.offset + buffer.nbytes))
         reads = [_range(view, buffers) for view in step.reads()]
+        if step.kernel == CHECK:  # a failed check stops the program at the next barrier:
+            writes += reads  # who reads the checked value must stand behind one
         step.barrier = _meet(writes, written) or _meet(writes, read) or _meet(reads, written)
         if step.barrier:
             written, read = [], []

@@ -142,7 +142,8 @@ def _conflict(plan: Plan, a: Step, b: Step) -> bool:
 
 
 def _written(plan: Plan, step: Step) -> list[tuple[int, int, int]]:
-    spans = [(view.buffer, *view.extent()) for view in step.writes()]
+    views = step.operands if step.kernel == "check_finite" else step.writes()  # its readers wait for the verdict
+    spans = [(view.buffer, *view.extent()) for view in views]
     if step.workspace is not None:
         spans.append((step.workspace, 0, plan.buffers[step.workspace].nbytes))
     return spans

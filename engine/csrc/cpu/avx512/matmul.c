@@ -60,8 +60,9 @@ static inline __attribute__((always_inline)) void vector_transpose(vector r[16])
 
 #define TILES(V) \
   TILE(1, V) \
-  TILE(2, V) TILE(3, V) TILE(4, V) TILE(5, V) TILE(6, V) TILE(7, V) TILE(8, V) TILE(9, V) \
-      TILE(10, V) TILE(11, V) TILE(12, V) TILE(13, V) TILE(14, V)
+  TILE(2, V) \
+  TILE(3, V) TILE(4, V) TILE(5, V) TILE(6, V) TILE(7, V) TILE(8, V) TILE(9, V) TILE(10, V) \
+      TILE(11, V) TILE(12, V) TILE(13, V) TILE(14, V)
 TILES(1)
 TILES(2)
 #define ROW(V, M) \

@@ -20,7 +20,7 @@
 #include "matmul_plan.h"
 #include "matmul_tile.h"
 
-/* Columns of a chunk that are finished before its epilogue: 224 rows by 256 stay in L2. */
+/* Columns of a chunk that are finished before its epilogue: mc rows by 256 stay in L2. */
 #define EPILOGUE_COLUMNS 256
 
 typedef struct {
@@ -135,8 +135,8 @@ static void multiply_block(const matmul_thread *x, const matmul_block *block) {
   }
 }
 
-/* Tiled: every thread takes the same number of steps, so that all meet at the same barriers; a group
- * with fewer batches than others takes its last steps empty. */
+/* Tiled: every thread takes the same number of steps, so that all meet at the same barriers; a
+ * group with fewer batches than others takes its last steps empty. */
 static void multiply_tiled(const matmul_thread *x, int idle) {
   const matmul_plan *w = x->plan;
   const volta_matmul_problem *p = &w->p;

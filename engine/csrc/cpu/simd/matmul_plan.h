@@ -24,7 +24,7 @@ typedef struct {
   int64_t k_blocks, k_step;
   int64_t column_blocks;  /* per thread column group */
   int64_t chunk;          /* tiles of rows in a block of A */
-  int32_t few_rows;       /* B is streamed by rows, not tiled */
+  int32_t few_rows; /* B is streamed, not tiled */
   int32_t pack_b, copy_a;
   int32_t batch_groups, row_groups, column_groups; /* the grid of threads */
   int32_t buffers; /* of packed B: 2 when a group packs the next while others use this one */
@@ -77,7 +77,8 @@ static int collides(int64_t stride) {
 }
 
 /* Packing B costs as much as some tiles of rows. It must be done where rows of B are not vectors,
- * and pays off where they split cache lines, collide in cache, or B as a whole leaves L2. (k <= 128 rows of B that collide still fit.) */
+ * and pays off where they split cache lines, where they collide in cache and are more than a cache
+ * holds of one set, or where B as a whole leaves L2. */
 static int packs_b(const matmul_plan *w, const volta_matmul_blocks *blocks) {
   const volta_matmul_problem *p = &w->p;
   const int64_t uses = w->row_tiles * p->inner;

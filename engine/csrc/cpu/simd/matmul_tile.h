@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     }
   }
   const float *a0 = t->a, *a1 = a0 + TILE_BASE * a_rs, *a2 = a1 + TILE_BASE * a_rs, *from = t->b;
-  /* two loops: the first also fetches the piece of C below, needed one tile from now, line by line */
+  /* two loops: the first also fetches the piece of C below, needed one tile from now */
   const float *below = out + rows * c_rs;
   const int64_t lines = t->k < rows ? t->k : rows;
   for (int64_t k = 0; k < lines; k++, below += c_rs) {
