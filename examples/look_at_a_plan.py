@@ -21,4 +21,6 @@ for index, step in enumerate(plan.steps):
 for memory, count in plan.bytes_by_memory().items():
     print(f"{memory:10} {count:8,} bytes")
 bound.run()
-print(f"arena: {plan.arena_bytes:,} bytes planned, {bound.executable.program.measured_arena_bytes:,} measured")
+print(
+    f"arena: {plan.arena_bytes:,} bytes planned, {bound.executable.program.measured_arena_bytes:,} measured"
+)

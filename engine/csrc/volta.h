@@ -32,7 +32,12 @@ typedef enum {
 
 typedef enum { VOLTA_F32 = 0, VOLTA_BF16 = 1, VOLTA_I32 = 2 } volta_dtype;
 
-typedef enum { VOLTA_ISA_REF = 0, VOLTA_ISA_AVX2 = 1, VOLTA_ISA_AVX512 = 2, VOLTA_ISA_COUNT = 3 } volta_isa;
+typedef enum {
+  VOLTA_ISA_REF = 0,
+  VOLTA_ISA_AVX2 = 1,
+  VOLTA_ISA_AVX512 = 2,
+  VOLTA_ISA_COUNT = 3
+} volta_isa;
 
 /* A strided view of a buffer. Strides count elements, may be 0 (broadcast) or negative. */
 typedef struct {
@@ -88,7 +93,8 @@ typedef struct {
 
 typedef int (*volta_kernel)(const volta_call *call);
 /* Bytes of workspace a step needs for `threads` threads; a multiple of VOLTA_ALIGNMENT. */
-typedef int64_t (*volta_workspace)(const volta_step *step, const volta_operand *operand, int threads);
+typedef int64_t (*volta_workspace)(const volta_step *step, const volta_operand *operand,
+                                   int threads);
 
 /* --- pool.c ---------------------------------------------------------------------------------- */
 /* All threads of the running step meet here. Kernels with phases call it equally often on every
@@ -96,7 +102,8 @@ typedef int64_t (*volta_workspace)(const volta_step *step, const volta_operand *
 void volta_pool_barrier(volta_pool *pool);
 
 /* The contiguous share [first, last) of `count` units that belongs to `thread` of `threads`. */
-static inline void volta_share(int64_t count, int thread, int threads, int64_t *first, int64_t *last) {
+static inline void volta_share(int64_t count, int thread, int threads, int64_t *first,
+                               int64_t *last) {
   *first = count * thread / threads;
   *last = count * (thread + 1) / threads;
 }
@@ -116,7 +123,8 @@ int volta_fail(const volta_call *call, int status, int64_t detail0, int64_t deta
 
 /* --- chain.c: elementwise chains, also run by matmul on each finished tile ----------------------- */
 /* Runs `count` instructions over n <= VOLTA_TILE elements; registers are unit-stride tiles. */
-typedef void (*volta_chain_tile)(const volta_instruction *code, int count, float *const *registers, int64_t n);
+typedef void (*volta_chain_tile)(const volta_instruction *code, int count, float *const *registers,
+                                 int64_t n);
 extern const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT];
 
 /* --- targets.c: which kernel runs, per instruction set ------------------------------------------ */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -16,7 +16,8 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor]) -> None:
 
     Raises CheckpointError where the disk refuses.
     """
-    for name, tensor in tensors.items():
+    given: Iterable[tuple[object, object]] = tensors.items()
+    for name, tensor in given:
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise UsageError(f"[save] {name!r} is {type(tensor).__name__}: expected names and Tensors")
     tensorfile.write(Path(path), {name: tensor.storage() for name, tensor in tensors.items()}, {})

@@ -64,7 +64,7 @@ class Tensor:
         return self._trace is not None
 
     @property
-    def T(self) -> Tensor:
+    def T(self) -> Tensor:  # noqa: N802 (NumPy's name)
         """The matrix transposed; axes reversed for more than two."""
         return functions.transpose(self)
 
@@ -94,7 +94,7 @@ class Tensor:
         value: float | int = self.numpy().reshape(-1)[0].item()
         return value
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ class Tensor:
 
     def __pow__(self, exponent: int) -> Tensor:
         """Whole powers from 1 to 64 by repeated multiplication, left to right."""
-        if not isinstance(exponent, int) or not 1 <= exponent <= 64:
+        if type(exponent) is not int or not 1 <= exponent <= 64:
             raise UsageError(f"[power] exponent is {exponent!r}: expected a whole number from 1 to 64")
         result = self
         for _ in range(exponent - 1):

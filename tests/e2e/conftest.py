@@ -17,15 +17,32 @@ from volta.train.synthetic import synthetic_text
 
 CONFIGS = {
     "gpt": Config(vocabulary=128, context=48, depth=2, width=48, heads=3, kv_heads=3),
-    "llama": Config(vocabulary=128, context=48, depth=2, width=64, heads=4, kv_heads=2, norm="rms",
-                    activation="silu", positions="rotary", tied=False, bias=False),
+    "llama": Config(
+        vocabulary=128,
+        context=48,
+        depth=2,
+        width=64,
+        heads=4,
+        kv_heads=2,
+        norm="rms",
+        activation="silu",
+        positions="rotary",
+        tied=False,
+        bias=False,
+    ),
 }
 Volta = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def settings(config: Config, steps: int = 24, **changes: object) -> Settings:
     """A short run: everything that matters, nothing that takes long."""
-    values: dict[str, object] = {"batch": 4, "seed": 3, "evaluate_every": 0, "save_every": 0, "validation": 0.1}
+    values: dict[str, object] = {
+        "batch": 4,
+        "seed": 3,
+        "evaluate_every": 0,
+        "save_every": 0,
+        "validation": 0.1,
+    }
     return Settings(config, Schedule("cosine", 3e-3, steps, min(4, steps), 0.1), **{**values, **changes})  # type: ignore[arg-type]
 
 
@@ -58,6 +75,8 @@ def volta() -> Volta:
     def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "volta", *map(str, arguments)]
         environment = {**os.environ, **(env or {})}
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=300
+        )
 
     return run

@@ -29,11 +29,35 @@ def run(volta: Volta, text_file: Path, tmp_path_factory: pytest.TempPathFactory)
     return directory
 
 
-def test_train_reports_json_and_resumes_to_the_same_bits(volta: Volta, text_file: Path, tmp_path: Path) -> None:
-    whole = volta("train", "--text", text_file, "--out", tmp_path / "a", "--steps", 6, "--schedule", "constant",
-                  *SMALL, "--json")
-    first = volta("train", "--text", text_file, "--out", tmp_path / "b", "--steps", 4, "--schedule", "constant",
-                  *SMALL, "--json")
+def test_train_reports_json_and_resumes_to_the_same_bits(
+    volta: Volta, text_file: Path, tmp_path: Path
+) -> None:
+    whole = volta(
+        "train",
+        "--text",
+        text_file,
+        "--out",
+        tmp_path / "a",
+        "--steps",
+        6,
+        "--schedule",
+        "constant",
+        *SMALL,
+        "--json",
+    )
+    first = volta(
+        "train",
+        "--text",
+        text_file,
+        "--out",
+        tmp_path / "b",
+        "--steps",
+        4,
+        "--schedule",
+        "constant",
+        *SMALL,
+        "--json",
+    )
     rest = volta("train", "--resume", tmp_path / "b", "--steps", 6, "--json")
     documents = [json.loads(done.stdout) for done in (whole, first, rest)]
     assert documents[0]["weights_sha256"] == documents[2]["weights_sha256"] != documents[1]["weights_sha256"]
@@ -44,7 +68,9 @@ def test_info_agrees_with_the_run(volta: Volta, run: Path) -> None:
     document = json.loads(volta("info", run, "--json").stdout)
     assert document["step"] == 6
     assert document["config"]["width"] == 64
-    assert document["weights_sha256"] in volta("info", run).stdout.replace("\n", "").replace(" ", "").replace("│", "")
+    assert document["weights_sha256"] in volta("info", run).stdout.replace("\n", "").replace(" ", "").replace(
+        "│", ""
+    )
 
 
 def test_generate_gives_the_same_text_for_the_same_seed(volta: Volta, run: Path) -> None:
@@ -79,7 +105,9 @@ def test_doctor_describes_the_machine(volta: Volta) -> None:
     document = json.loads(done.stdout)
     assert done.returncode == 0
     assert document["ok"]
-    assert {"cpu", "instruction sets", "caches", "threads", "compiler"} <= {f["name"] for f in document["findings"]}
+    assert {"cpu", "instruction sets", "caches", "threads", "compiler"} <= {
+        f["name"] for f in document["findings"]
+    }
     assert "instruction sets" in volta("doctor").stdout
 
 
@@ -113,8 +141,9 @@ def test_doctor_describes_the_machine(volta: Volta) -> None:
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )
-def test_every_mistake_gets_one_clear_line(volta: Volta, run: Path, text_file: Path, tmp_path: Path,
-                                           arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_every_mistake_gets_one_clear_line(
+    volta: Volta, run: Path, text_file: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
     """Exit code 2 for usage, 1 for failure; no traceback."""
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "short").write_bytes(b"too short")
@@ -142,8 +171,9 @@ def test_every_mistake_gets_one_clear_line(volta: Volta, run: Path, text_file: P
         ("VOLTA_DETERMINISM", "mostly", 2, "determinism"),
     ],
 )
-def test_a_pinned_device_that_is_not_there_is_an_error(volta: Volta, run: Path, variable: str, value: str, code: int,
-                                                       said: str) -> None:
+def test_a_pinned_device_that_is_not_there_is_an_error(
+    volta: Volta, run: Path, variable: str, value: str, code: int, said: str
+) -> None:
     """Never a fallback."""
     done = volta("generate", run, "--tokens", 1, env={variable: value})
     assert done.returncode == code, done.stderr
@@ -156,10 +186,26 @@ def test_debug_shows_the_traceback(volta: Volta) -> None:
     assert "Traceback" in done.stderr
 
 
-def test_ctrl_c_saves_a_checkpoint_that_resumes_to_the_same_bits(volta: Volta, text_file: Path,
-                                                                 tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "volta", "train", "--text", str(text_file), "--out", str(tmp_path / "run"),
-               "--steps", "100000", "--schedule", "constant", "--save-every", "1", *SMALL]
+def test_ctrl_c_saves_a_checkpoint_that_resumes_to_the_same_bits(
+    volta: Volta, text_file: Path, tmp_path: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "volta",
+        "train",
+        "--text",
+        str(text_file),
+        "--out",
+        str(tmp_path / "run"),
+        "--steps",
+        "100000",
+        "--schedule",
+        "constant",
+        "--save-every",
+        "1",
+        *SMALL,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run").glob("*.safetensors")) and time.monotonic() < deadline:
@@ -171,20 +217,48 @@ def test_ctrl_c_saves_a_checkpoint_that_resumes_to_the_same_bits(volta: Volta, t
     assert "Traceback" not in said
     step = json.loads(volta("info", tmp_path / "run", "--json").stdout)["step"]
     resumed = volta("train", "--resume", tmp_path / "run", "--steps", step + 2, "--json")
-    whole = volta("train", "--text", text_file, "--out", tmp_path / "whole", "--steps", step + 2, "--schedule",
-                  "constant", *SMALL, "--json")
+    whole = volta(
+        "train",
+        "--text",
+        text_file,
+        "--out",
+        tmp_path / "whole",
+        "--steps",
+        step + 2,
+        "--schedule",
+        "constant",
+        *SMALL,
+        "--json",
+    )
     assert json.loads(resumed.stdout)["weights_sha256"] == json.loads(whole.stdout)["weights_sha256"]
 
 
-def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(run: Path, text_file: Path, tmp_path: Path,
-                                                               volta: Volta) -> None:
+def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(
+    run: Path, text_file: Path, tmp_path: Path, volta: Volta
+) -> None:
     """The file size limit stands in for the disk's end: the system call fails in the same place."""
     shutil.copytree(run, tmp_path / "run")
     before = json.loads(volta("info", tmp_path / "run", "--json").stdout)
-    command = [sys.executable, "-m", "volta", "train", "--resume", str(tmp_path / "run"), "--steps", "8",
-               "--text", str(text_file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ),
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+    command = [
+        sys.executable,
+        "-m",
+        "volta",
+        "train",
+        "--resume",
+        str(tmp_path / "run"),
+        "--steps",
+        "8",
+        "--text",
+        str(text_file),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "checkpoint" in done.stderr.splitlines()[-1]
@@ -199,4 +273,3 @@ def test_quickstart_proves_its_bits(volta: Volta, text_file: Path) -> None:
     assert document["bits_equal"]
     assert document["last_loss"] < document["first_loss"] - 1
     assert document["planned_arena_bytes"] == document["measured_arena_bytes"]
-

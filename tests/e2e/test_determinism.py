@@ -29,7 +29,9 @@ def test_every_isa_and_thread_count_gives_the_committed_weights(volta: Volta, is
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("passes", [(), ("fuse",), ("epilogue",), ("fold", "simplify", "cse", "dce")], ids=str)
+@pytest.mark.parametrize(
+    "passes", [(), ("fuse",), ("epilogue",), ("fold", "simplify", "cse", "dce")], ids=str
+)
 def test_passes_change_no_bit_of_training(text: bytes, config: str, passes: tuple[str, ...]) -> None:
     """Fused = unfused, simplified = plain: the weights after some steps are the same."""
     chosen = settings(CONFIGS[config], steps=3, shards=2)

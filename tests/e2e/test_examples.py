@@ -18,8 +18,9 @@ SAYS = {
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs_and_says_what_it_is_for(example: Path, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=tmp_path,
-                          timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     for words in SAYS[example.name]:
         assert words in done.stdout

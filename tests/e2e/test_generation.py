@@ -32,9 +32,17 @@ def generator(trainer: Trainer, batch: int) -> Generator:
     return Generator(trainer.model, trainer.settings.config, weights(trainer), batch)
 
 
-def generate(trainer: Trainer, prompts: list[bytes], streams: list[int], count: int = 12, chunk: int = 0,
-             sampling: Sampling = SAMPLING) -> npt.NDArray[np.int32]:
-    made = generator(trainer, len(prompts)).generate(list(map(tokens_of, prompts)), count, sampling, 11, streams, chunk)
+def generate(
+    trainer: Trainer,
+    prompts: list[bytes],
+    streams: list[int],
+    count: int = 12,
+    chunk: int = 0,
+    sampling: Sampling = SAMPLING,
+) -> npt.NDArray[np.int32]:
+    made = generator(trainer, len(prompts)).generate(
+        list(map(tokens_of, prompts)), count, sampling, 11, streams, chunk
+    )
     return np.stack(list(made), axis=1)
 
 
@@ -68,8 +76,9 @@ def test_a_row_of_a_batch_is_the_row_alone(trained: Trainer) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 8])
 def test_chunked_prefill_generates_the_same_text(trained: Trainer, chunk: int) -> None:
-    np.testing.assert_array_equal(generate(trained, PROMPTS, [0, 1, 2, 3, 4], chunk=chunk),
-                                  generate(trained, PROMPTS, [0, 1, 2, 3, 4]))
+    np.testing.assert_array_equal(
+        generate(trained, PROMPTS, [0, 1, 2, 3, 4], chunk=chunk), generate(trained, PROMPTS, [0, 1, 2, 3, 4])
+    )
 
 
 def test_every_isa_and_thread_count_generates_the_same_text(trained: Trainer) -> None:
@@ -95,8 +104,10 @@ def test_greedy_is_the_argmax_of_the_forward(trained: Trainer) -> None:
 
 
 def test_top_k_one_is_greedy(trained: Trainer) -> None:
-    np.testing.assert_array_equal(generate(trained, PROMPTS, [0, 1, 2, 3, 4], sampling=Sampling(1.0, top_k=1)),
-                                  generate(trained, PROMPTS, [0, 1, 2, 3, 4], sampling=Sampling(0.0)))
+    np.testing.assert_array_equal(
+        generate(trained, PROMPTS, [0, 1, 2, 3, 4], sampling=Sampling(1.0, top_k=1)),
+        generate(trained, PROMPTS, [0, 1, 2, 3, 4], sampling=Sampling(0.0)),
+    )
 
 
 def test_the_context_can_be_filled_to_the_last_position(trained: Trainer) -> None:
@@ -139,8 +150,18 @@ def test_requests_that_cannot_be_met_are_refused_before_the_first_token(
         next(iter(row.generate(list(map(tokens_of, prompts)), count, SAMPLING, seed, streams)))
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0.0},
-                                   {"top_p": 1.1}, {"min_p": 2.0}, {"repetition_penalty": 0.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"min_p": 2.0},
+        {"repetition_penalty": 0.0},
+    ],
+)
 def test_sampling_values_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Sampling(**wrong)  # type: ignore[arg-type]

@@ -26,19 +26,28 @@ def test_the_loss_falls_on_both_architectures(trained: Trainer, text: bytes) -> 
     assert trained.evaluate() < trained.first_loss - 1.0
 
 
-@pytest.mark.parametrize("optimizer", [Optimizer("sgd", weight_decay=0.01), Optimizer("adam"), Optimizer("adamw"),
-                                       Optimizer("adamw", clip=0.0)], ids=lambda o: f"{o.kind}-{o.clip}")
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer("sgd", weight_decay=0.01),
+        Optimizer("adam"),
+        Optimizer("adamw"),
+        Optimizer("adamw", clip=0.0),
+    ],
+    ids=lambda o: f"{o.kind}-{o.clip}",
+)
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_every_optimizer_and_schedule_learns(text: bytes, optimizer: Optimizer, schedule: str) -> None:
     rate = 0.1 if optimizer.kind == "sgd" else 3e-3
-    chosen = replace(settings(CONFIGS["gpt"]), optimizer=optimizer,
-                     schedule=Schedule(schedule, rate, 16, 2))  # type: ignore[arg-type]
+    chosen = replace(settings(CONFIGS["gpt"]), optimizer=optimizer, schedule=Schedule(schedule, rate, 16, 2))  # type: ignore[arg-type]
     losses = [report.loss for report in Trainer(chosen, text).steps()]
     assert losses[-1] < losses[0] - 0.3
 
 
 @pytest.mark.parametrize("stop", [1, 5, 11])
-def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(text: bytes, tmp_path: Path, stop: int) -> None:
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(
+    text: bytes, tmp_path: Path, stop: int
+) -> None:
     """Weights, optimizer state and reports: all equal, also with dropout and shards."""
     config = replace(CONFIGS["gpt"], dropout=0.1)
     chosen = settings(config, steps=12, shards=2, evaluate_every=4)
@@ -93,14 +102,18 @@ def test_settings_of_another_version_are_refused(trained: Trainer) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_stops_before_the_update(text: bytes, tmp_path: Path, value: float) -> None:
+def test_a_number_that_is_not_finite_stops_before_the_update(
+    text: bytes, tmp_path: Path, value: float
+) -> None:
     """Step, tensor and last good checkpoint are named; the weights are as before the step."""
     trainer = Trainer(settings(CONFIGS["gpt"]), text, tmp_path)
     list(itertools.islice(trainer.steps(), 2))
     saved = trainer.save()
     trainer.parameters["block1.mlp.up.bias"][3] = value
     before = {name: array.copy() for name, array in trainer.parameters.items()}
-    with pytest.raises(NotFiniteError, match=r"(the loss|the gradient of \S+) is NaN or infinite at step 3") as caught:
+    with pytest.raises(
+        NotFiniteError, match=r"(the loss|the gradient of \S+) is NaN or infinite at step 3"
+    ) as caught:
         trainer.advance()
     assert str(saved) in str(caught.value)
     for name, array in trainer.parameters.items():
@@ -109,8 +122,10 @@ def test_a_number_that_is_not_finite_stops_before_the_update(text: bytes, tmp_pa
 
 
 def test_early_stop_ends_a_run_that_no_longer_learns(text: bytes, tmp_path: Path) -> None:
-    chosen = replace(settings(CONFIGS["gpt"], steps=40, evaluate_every=2, patience=2),
-                     schedule=Schedule("constant", 1e-12, 40))
+    chosen = replace(
+        settings(CONFIGS["gpt"], steps=40, evaluate_every=2, patience=2),
+        schedule=Schedule("constant", 1e-12, 40),
+    )
     trainer = Trainer(chosen, text, tmp_path)
     trainer.early_stop = replace(trainer.early_stop, best=0.0)
     reports = list(trainer.steps())
@@ -155,7 +170,12 @@ def _resident_pages() -> int:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"batch": 0}, "batch"), ({"shards": 0}, "shards"), ({"seed": -1}, "seed"), ({"patience": -1}, "patience")],
+    [
+        ({"batch": 0}, "batch"),
+        ({"shards": 0}, "shards"),
+        ({"seed": -1}, "seed"),
+        ({"patience": -1}, "patience"),
+    ],
 )
 def test_settings_that_mean_nothing_are_refused(change: dict[str, int], said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -179,8 +199,9 @@ def test_a_run_without_a_directory_cannot_be_saved(text: bytes) -> None:
         Trainer(settings(CONFIGS["gpt"]), text).save()
 
 
-@pytest.mark.parametrize("wrong", [{"kind": "lion"}, {"beta1": 1.0}, {"clip": -1.0}, {"eps": 0.0},
-                                   {"weight_decay": float("inf")}])
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "lion"}, {"beta1": 1.0}, {"clip": -1.0}, {"eps": 0.0}, {"weight_decay": float("inf")}]
+)
 def test_optimizer_values_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=str(next(iter(wrong)))):
         Optimizer(**wrong)  # type: ignore[arg-type]

@@ -35,8 +35,16 @@ class Peer(Protocol):
 
 
 def settings(config: Config, batch: int) -> Settings:
-    return Settings(config, Schedule("constant", RATE, 10**6), OPTIMIZER, batch=batch, seed=SEED, validation=0.0,
-                    evaluate_every=0, save_every=0)
+    return Settings(
+        config,
+        Schedule("constant", RATE, 10**6),
+        OPTIMIZER,
+        batch=batch,
+        seed=SEED,
+        validation=0.0,
+        evaluate_every=0,
+        save_every=0,
+    )
 
 
 class VoltaPeer:
@@ -59,21 +67,32 @@ class TorchPeer:
         import torch
 
         if config.norm != "layer" or config.positions != "learned" or not config.tied or config.dropout:
-            raise UsageError("[bench] the torch peer has layer norm, learned positions, tied embeddings and no dropout")
+            raise UsageError(
+                "[bench] the torch peer has layer norm, learned positions, tied embeddings and no dropout"
+            )
         torch.set_num_threads(threads)
         self._torch = torch
-        self._parameters = {name: torch.nn.Parameter(torch.from_numpy(array.copy()))
-                            for name, array in initial_weights(config).items()}
+        self._parameters = {
+            name: torch.nn.Parameter(torch.from_numpy(array.copy()))
+            for name, array in initial_weights(config).items()
+        }
         matrices = [p for p in self._parameters.values() if p.ndim >= 2]
         vectors = [p for p in self._parameters.values() if p.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": OPTIMIZER.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(OPTIMIZER.beta1, OPTIMIZER.beta2), eps=OPTIMIZER.eps)
+        groups = [
+            {"params": matrices, "weight_decay": OPTIMIZER.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(
+            groups, lr=RATE, betas=(OPTIMIZER.beta1, OPTIMIZER.beta2), eps=OPTIMIZER.eps
+        )
         self._batches = Batches(np.frombuffer(text, np.uint8), batch, config.context, SEED)
         self._loss: Callable[..., Any] = _torch_loss(config)
         if compiled:
             self._loss = torch.compile(self._loss)
         self._step = 0
-        self.description = f"torch {torch.__version__}, {'compile' if compiled else 'eager'}, {threads} threads"
+        self.description = (
+            f"torch {torch.__version__}, {'compile' if compiled else 'eager'}, {threads} threads"
+        )
 
     def step(self) -> float:
         torch = self._torch
@@ -91,7 +110,11 @@ def _torch_loss(config: Config) -> Callable[..., Any]:
     """Mean cross-entropy of the transformer of volta.model.transformer, in torch's functions."""
     from torch.nn import functional
 
-    heads, width, approximate = config.heads, config.head_width, "tanh" if config.activation == "gelu_tanh" else "none"
+    heads, width, approximate = (
+        config.heads,
+        config.head_width,
+        "tanh" if config.activation == "gelu_tanh" else "none",
+    )
 
     def linear(w: Mapping[str, Any], name: str, x: Any) -> Any:
         return x @ w[f"{name}.weight"] + w[f"{name}.bias"]

@@ -60,7 +60,9 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
     for name in sides[1:]:
         worst = max(abs(a - b) / abs(b) for a, b in zip(losses["volta"][:20], losses[name][:20], strict=True))
         if not worst <= CLOSE:
-            raise VoltaError(f"the losses of volta and {name} differ by {worst:.1e}: expected {CLOSE:.0e} at most")
+            raise VoltaError(
+                f"the losses of volta and {name} differ by {worst:.1e}: expected {CLOSE:.0e} at most"
+            )
     return {
         "config": given.config,
         "batch": given.batch,
@@ -70,14 +72,20 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
         "machine": f"{_cpu()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
         "command": "python -m volta.bench.train " + " ".join(sys.argv[1:]),
         "sides": {
-            name: {"description": descriptions[name], "seconds": samples[name],
-                   "median_ms": 1e3 * statistics.median(samples[name]),
-                   "spread_ms": [1e3 * min(samples[name]), 1e3 * max(samples[name])]}
+            name: {
+                "description": descriptions[name],
+                "seconds": samples[name],
+                "median_ms": 1e3 * statistics.median(samples[name]),
+                "spread_ms": [1e3 * min(samples[name]), 1e3 * max(samples[name])],
+            }
             for name in sides
         },
         "ratio_to_volta": {
-            name: {"median": statistics.median(_ratios(samples, name)), "least": min(_ratios(samples, name)),
-                   "most": max(_ratios(samples, name))}
+            name: {
+                "median": statistics.median(_ratios(samples, name)),
+                "least": min(_ratios(samples, name)),
+                "most": max(_ratios(samples, name)),
+            }
             for name in sides[1:]
         },
     }
@@ -85,14 +93,20 @@ def compare(given: argparse.Namespace) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The result as a Markdown table with the command and the machine."""
-    lines = [f"{result['config']}, batch {result['batch']}, {result['threads']} threads; {result['machine']}",
-             f"{result['rounds']} alternating rounds of {result['steps_per_round']} steps; {result['command']}", "",
-             "| side | median step | fastest to slowest round | times Volta's (per round) |", "|---|---|---|---|"]
+    lines = [
+        f"{result['config']}, batch {result['batch']}, {result['threads']} threads; {result['machine']}",
+        f"{result['rounds']} alternating rounds of {result['steps_per_round']} steps; {result['command']}",
+        "",
+        "| side | median step | fastest to slowest round | times Volta's (per round) |",
+        "|---|---|---|---|",
+    ]
     for name, side in result["sides"].items():
         ratio = result["ratio_to_volta"].get(name)
         shown = f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})" if ratio else "1"
         low, high = side["spread_ms"]
-        lines.append(f"| {side['description']} | {side['median_ms']:.2f} ms | {low:.2f} to {high:.2f} ms | {shown} |")
+        lines.append(
+            f"| {side['description']} | {side['median_ms']:.2f} ms | {low:.2f} to {high:.2f} ms | {shown} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -100,8 +114,19 @@ class Worker:
     """One side in its own process: a line of JSON in, a line of JSON out."""
 
     def __init__(self, name: str, given: argparse.Namespace) -> None:
-        command = [sys.executable, "-m", "volta.bench.train", "--worker", name, "--config", given.config,
-                   "--batch", str(given.batch), "--threads", str(given.threads)]
+        command = [
+            sys.executable,
+            "-m",
+            "volta.bench.train",
+            "--worker",
+            name,
+            "--config",
+            given.config,
+            "--batch",
+            str(given.batch),
+            "--threads",
+            str(given.threads),
+        ]
         self.name = name
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.description = str(self._read()["description"])
@@ -116,8 +141,10 @@ class Worker:
     def _read(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process.stdout is not None else ""
         if not line:
-            raise VoltaError(f"{self.name} could not run (exit code {self._process.wait()}): "
-                             "is it installed? pip install 'volta-runtime[peers]'")
+            raise VoltaError(
+                f"{self.name} could not run (exit code {self._process.wait()}): "
+                "is it installed? pip install 'volta-runtime[peers]'"
+            )
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -157,7 +184,9 @@ def _cpu() -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m volta.bench.train", description=__doc__)
-    parser.add_argument("--peers", default="torch", help=f"comma-separated, of {', '.join(PEERS[1:])}; empty: none")
+    parser.add_argument(
+        "--peers", default="torch", help=f"comma-separated, of {', '.join(PEERS[1:])}; empty: none"
+    )
     parser.add_argument("--config", default="nanogpt-cpu", choices=list(CONFIGS))
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)

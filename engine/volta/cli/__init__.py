@@ -30,7 +30,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error. May stand anywhere."),
-    version: bool = typer.Option(False, "--version", is_eager=True, callback=_version, help="Show the version."),
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_version, help="Show the version."
+    ),
 ) -> None:
     """Train and run small transformers whose every result is defined bit for bit."""
 

@@ -38,8 +38,10 @@ class Finding:
 
 
 def command(
-    bits: Annotated[bool, typer.Option("--bits", help="Train a few steps and compare the weights' hash with the "
-                                       "committed one")] = False,
+    bits: Annotated[
+        bool,
+        typer.Option("--bits", help="Train a few steps and compare the weights' hash with the committed one"),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON")] = False,
 ) -> None:
     """Report CPU, instruction sets, caches, threads, devices and compiler; --bits proves the arithmetic."""
@@ -53,8 +55,12 @@ def command(
     else:
         table = Table(show_header=False)
         for finding in found:
-            mark = "[green]ok[/]" if finding.ok else "[red]missing[/]" if finding.needed else "[yellow]absent[/]"
-            table.add_row(mark, finding.name, finding.value + (f"\n{finding.remedy}" if finding.remedy else ""))
+            mark = (
+                "[green]ok[/]" if finding.ok else "[red]missing[/]" if finding.needed else "[yellow]absent[/]"
+            )
+            table.add_row(
+                mark, finding.name, finding.value + (f"\n{finding.remedy}" if finding.remedy else "")
+            )
         output.out.print(table)
     raise typer.Exit(1 if missing else 0)
 
@@ -62,8 +68,10 @@ def command(
 def findings() -> list[Finding]:
     """Everything worth knowing, in order of importance."""
     found = [
-        Finding("volta", f"{__version__} on Python {platform.python_version()}, {platform.system()} "
-                f"{platform.machine()}"),
+        Finding(
+            "volta",
+            f"{__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        ),
         *_kernels(),
         _memory(),
         _policy(),
@@ -100,16 +108,23 @@ def _policy() -> Finding:
         gateway.resolve(chosen)
     except DeviceError as error:
         return Finding("runtime", str(error), False, True, "unset the VOLTA_ variable that asks for it")
-    return Finding("runtime", f"device {chosen.device}, isa {chosen.isa}, threads {chosen.threads or 'all'}, "
-                   f"determinism {chosen.determinism}")
+    return Finding(
+        "runtime",
+        f"device {chosen.device}, isa {chosen.isa}, threads {chosen.threads or 'all'}, "
+        f"determinism {chosen.determinism}",
+    )
 
 
 def _compiler() -> Finding:
     compiler = (os.environ.get("CC") or "gcc").split()[0]
     path = shutil.which(compiler)
     if path is None:
-        return Finding("compiler", f"{compiler} not found", False, False, "only needed to build: apt install gcc")
-    shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.splitlines()
+        return Finding(
+            "compiler", f"{compiler} not found", False, False, "only needed to build: apt install gcc"
+        )
+    shown = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=False
+    ).stdout.splitlines()
     return Finding("compiler", shown[0] if shown else path)
 
 
@@ -118,7 +133,9 @@ def _headers() -> Finding:
     if header.is_file():
         return Finding("python headers", str(header))
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
-    return Finding("python headers", f"{header} not found", False, False, f"only needed to build: apt install {package}")
+    return Finding(
+        "python headers", f"{header} not found", False, False, f"only needed to build: apt install {package}"
+    )
 
 
 def _opencl() -> Finding:
@@ -134,15 +151,28 @@ def _cuda() -> Finding:
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
-    return {"name": finding.name, "value": finding.value, "ok": finding.ok, "needed": finding.needed,
-            "remedy": finding.remedy}
+    return {
+        "name": finding.name,
+        "value": finding.value,
+        "ok": finding.ok,
+        "needed": finding.needed,
+        "remedy": finding.remedy,
+    }
 
 
 def prove(json: bool) -> None:
     """Trains the committed cases under the current policy; exit code 1 where a bit differs."""
     expected = bits_of.committed()
-    results = [{"case": name, "weights_sha256": digest, "expected": expected[name], "equal": digest == expected[name],
-                "loss": loss} for name, digest, loss in bits_of.measure()]
+    results = [
+        {
+            "case": name,
+            "weights_sha256": digest,
+            "expected": expected[name],
+            "equal": digest == expected[name],
+            "loss": loss,
+        }
+        for name, digest, loss in bits_of.measure()
+    ]
     equal = all(result["equal"] for result in results)
     chosen = policy.current()
     signature = gateway.resolve(chosen).target.signature
@@ -150,8 +180,13 @@ def prove(json: bool) -> None:
         output.print_json({"equal": equal, "target": signature, "cases": results})
     else:
         for result in results:
-            output.out.print(f"{'equal' if result['equal'] else 'DIFFERENT'}  {result['case']}  "
-                             f"{result['weights_sha256']}", style="green" if result["equal"] else "red")
-        verdict = "this machine computes Volta's bits" if equal else "this machine does NOT compute Volta's bits"
+            output.out.print(
+                f"{'equal' if result['equal'] else 'DIFFERENT'}  {result['case']}  "
+                f"{result['weights_sha256']}",
+                style="green" if result["equal"] else "red",
+            )
+        verdict = (
+            "this machine computes Volta's bits" if equal else "this machine does NOT compute Volta's bits"
+        )
         output.out.print(f"{verdict} ({signature})")
     raise typer.Exit(0 if equal else 1)

@@ -24,15 +24,21 @@ NAME = "generate"
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run directory or a checkpoint file")],
-    prompt: Annotated[list[str] | None, typer.Option(help="Text to continue; give it again for more rows")] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="Text to continue; give it again for more rows")
+    ] = None,
     tokens: Annotated[int, typer.Option(help="How many to generate")] = 200,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token")] = 0.8,
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: all")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the fewest that reach this probability")] = 1.0,
-    min_p: Annotated[float, typer.Option(help="Drop what is less likely than this share of the likeliest")] = 0.0,
+    min_p: Annotated[
+        float, typer.Option(help="Drop what is less likely than this share of the likeliest")
+    ] = 0.0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: seen tokens become less likely")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text")] = 0,
-    batch: Annotated[int | None, typer.Option(help="Rows to generate at once, each with draws of its own")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Rows to generate at once, each with draws of its own")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
 ) -> None:
     """Continue prompts with a trained model. The same seed gives the same text, whatever the batch."""
@@ -40,7 +46,9 @@ def command(
     prompts = prompt or ["\n"]
     rows = batch if batch is not None else len(prompts)
     if rows < 1 or (len(prompts) > 1 and len(prompts) != rows):
-        raise UsageError(f"[generate] batch is {rows} for {len(prompts)} prompts: expected one prompt or one per row")
+        raise UsageError(
+            f"[generate] batch is {rows} for {len(prompts)} prompts: expected one prompt or one per row"
+        )
     tokenizer = ByteTokenizer()
     texts = prompts if len(prompts) == rows else prompts * rows
     fed = [tokenizer.encode(text) for text in texts]
@@ -60,10 +68,16 @@ def command(
     columns = np.stack(made, axis=1) if made else np.zeros((rows, 0), np.int32)
     results = [tokenizer.decode(row) for row in columns]
     if json:
-        output.print_json({
-            "prompts": texts, "texts": results, "tokens": columns.tolist(), "seed": seed,
-            "seconds": seconds, "tokens_per_second": columns.size / seconds if columns.size else None,
-        })
+        output.print_json(
+            {
+                "prompts": texts,
+                "texts": results,
+                "tokens": columns.tolist(),
+                "seed": seed,
+                "seconds": seconds,
+                "tokens_per_second": columns.size / seconds if columns.size else None,
+            }
+        )
         return
     if live:
         _write(decoder.decode(b"", final=True) + "\n")
@@ -71,8 +85,10 @@ def command(
         for index, (text, result) in enumerate(zip(texts, results, strict=True)):
             output.err.print(f"--- row {index}", style="dim")
             sys.stdout.write(f"{text}{result}\n")
-    output.err.print(f"{columns.size} tokens, {columns.size / seconds:,.0f} tokens/s" if columns.size else "0 tokens",
-                     style="dim")
+    output.err.print(
+        f"{columns.size} tokens, {columns.size / seconds:,.0f} tokens/s" if columns.size else "0 tokens",
+        style="dim",
+    )
 
 
 def _write(text: str) -> None:

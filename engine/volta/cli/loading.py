@@ -19,7 +19,9 @@ def load_model(path: Path) -> tuple[Checkpoint, Config, Model, dict[str, Tensor]
     try:
         config = from_dict(checkpoint.config)
     except (UsageError, TypeError) as error:
-        raise CheckpointError(f"[checkpoint] {checkpoint.path} has no configuration of this version: {error}") from error
+        raise CheckpointError(
+            f"[checkpoint] {checkpoint.path} has no configuration of this version: {error}"
+        ) from error
     model = tinylm(config)
     expect(checkpoint, {name: spec.shape for name, spec in model.parameters.items()})
     parameters = {name: from_storage(array, float32) for name, array in checkpoint.parameters.items()}

@@ -23,7 +23,9 @@ NAME = "plan"
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run directory or a checkpoint file")],
-    train: Annotated[bool, typer.Option("--train", help="The training step instead of one step of generation")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="The training step instead of one step of generation")
+    ] = False,
     batch: Annotated[int, typer.Option(help="Rows of a generation step")] = 1,
     graph: Annotated[bool, typer.Option("--graph", help="Print the final graph's text as well")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON")] = False,
@@ -34,8 +36,14 @@ def command(
         settings = settings_of(checkpoint)
         compiled = training_step(model, settings.optimizer, settings.shards, config.dropout > 0)
         shape = (settings.shards, settings.batch, config.context)
-        arguments: tuple[Any, ...] = (parameters, settings.optimizer.init(parameters), F.zeros(shape, "i32"),
-                                      F.zeros(shape, "i32"), F.zeros(()), F.random_key(settings.seed))
+        arguments: tuple[Any, ...] = (
+            parameters,
+            settings.optimizer.init(parameters),
+            F.zeros(shape, "i32"),
+            F.zeros(shape, "i32"),
+            F.zeros(()),
+            F.random_key(settings.seed),
+        )
         plan = gateway.plan(compiled.traced(*arguments).graph)
     else:
         plan = Generator(model, config, parameters, batch).call(1).executable.plan
@@ -74,8 +82,13 @@ def show(plan: Plan) -> None:
         steps.add_column(name, overflow="fold")
     for index, step in enumerate(plan.steps):
         row = _step(index, step, plan)
-        steps.add_row(f"{'|' if step.barrier else ' '}{index}", row["kernel"], ", ".join(row["writes"]),
-                      ", ".join(row["reads"]), " ".join(row["chain"]))
+        steps.add_row(
+            f"{'|' if step.barrier else ' '}{index}",
+            row["kernel"],
+            ", ".join(row["writes"]),
+            ", ".join(row["reads"]),
+            " ".join(row["chain"]),
+        )
     output.out.print(steps)
     buffers = Table(title="buffers", title_justify="left")
     for name in ("#", "name", "memory", "bytes", "arena offset", "live steps"):
@@ -103,5 +116,12 @@ def _step(index: int, step: Step, plan: Plan) -> dict[str, Any]:
 
 
 def _buffer(buffer: Buffer) -> dict[str, Any]:
-    return {"index": buffer.index, "name": buffer.name, "memory": buffer.memory.value, "bytes": buffer.nbytes,
-            "offset": buffer.offset if buffer.in_arena else None, "first": buffer.first, "last": buffer.last}
+    return {
+        "index": buffer.index,
+        "name": buffer.name,
+        "memory": buffer.memory.value,
+        "bytes": buffer.nbytes,
+        "offset": buffer.offset if buffer.in_arena else None,
+        "first": buffer.first,
+        "last": buffer.last,
+    }

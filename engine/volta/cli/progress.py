@@ -24,9 +24,14 @@ class TrainingProgress:
         self._next_line = time.monotonic()
         if err.is_terminal and not quiet:
             self._live = Progress(
-                TextColumn("step {task.completed}/{task.total}"), BarColumn(bar_width=24),
-                TextColumn("loss {task.fields[loss]}  {task.fields[speed]} tokens/s"), TimeRemainingColumn(),
-                TextColumn("left"), console=err, transient=False)
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(bar_width=24),
+                TextColumn("loss {task.fields[loss]}  {task.fields[speed]} tokens/s"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=err,
+                transient=False,
+            )
             self._task = self._live.add_task("train", total=total, completed=start, loss="-", speed="-")
 
     def __enter__(self) -> TrainingProgress:
@@ -34,8 +39,9 @@ class TrainingProgress:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -45,16 +51,22 @@ class TrainingProgress:
             return
         if report.validation is not None:
             self._validation = report.validation
-        loss = f"{report.loss:.4f}" + (f" (validation {self._validation:.4f})" if self._validation is not None else "")
+        loss = f"{report.loss:.4f}" + (
+            f" (validation {self._validation:.4f})" if self._validation is not None else ""
+        )
         if self._live is not None:
-            self._live.update(self._task, completed=report.step, loss=loss, speed=f"{self.tokens_per_second:,.0f}")
+            self._live.update(
+                self._task, completed=report.step, loss=loss, speed=f"{self.tokens_per_second:,.0f}"
+            )
             return
         now = time.monotonic()
         if now >= self._next_line or report.step == report.steps:
             self._next_line = now + 5
             left = (report.steps - report.step) * sum(s for s, _ in self.speed) / len(self.speed)
-            sys.stderr.write(f"step {report.step}/{report.steps}  loss {loss}  {self.tokens_per_second:,.0f} tokens/s  "
-                             f"{left:.0f} s left\n")
+            sys.stderr.write(
+                f"step {report.step}/{report.steps}  loss {loss}  {self.tokens_per_second:,.0f} tokens/s  "
+                f"{left:.0f} s left\n"
+            )
             sys.stderr.flush()
 
     @property

@@ -28,8 +28,12 @@ STEPS, SHORT_STEPS = 400, 60
 
 
 def command(
-    text: Annotated[Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep the run here (default: a temporary directory)")] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the run here (default: a temporary directory)")
+    ] = None,
     short: Annotated[bool, typer.Option("--short", help=f"{SHORT_STEPS} steps instead of {STEPS}")] = False,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
@@ -43,8 +47,13 @@ def command(
             where = text if text is not None else "Python's own library (give --text FILE_OR_DIR for another)"
             output.err.print(f"training TinyLM on {len(content):,} bytes of {where}")
         steps = SHORT_STEPS if short else STEPS
-        settings = Settings(named("tiny"), Schedule("cosine", 1e-3, steps, min(20, steps // 4), 0.1), seed=seed,
-                            evaluate_every=100, save_every=0)
+        settings = Settings(
+            named("tiny"),
+            Schedule("cosine", 1e-3, steps, min(20, steps // 4), 0.1),
+            seed=seed,
+            evaluate_every=100,
+            save_every=0,
+        )
         trainer = Trainer(settings, content, directory, text_path=text)
         result = run(trainer, quiet=json)
         parameters = {name: from_storage(array, float32) for name, array in trainer.parameters.items()}
@@ -53,9 +62,14 @@ def command(
         sample.write_bytes(content[: settings.config.context])
         again = reload(trainer, sample)
         equal = again["logits_sha256"] == ours and again["weights_sha256"] == result["weights_sha256"]
-        result.update(generation_tokens_per_second=again["tokens_per_second"], text=again["text"],
-                      logits_sha256=ours, reloaded_logits_sha256=again["logits_sha256"], bits_equal=equal,
-                      seconds=time.monotonic() - begin)
+        result.update(
+            generation_tokens_per_second=again["tokens_per_second"],
+            text=again["text"],
+            logits_sha256=ours,
+            reloaded_logits_sha256=again["logits_sha256"],
+            bits_equal=equal,
+            seconds=time.monotonic() - begin,
+        )
         if out is None:
             result["checkpoint"] = None  # it goes with the temporary directory
     if json:
@@ -80,19 +94,27 @@ def show(result: dict[str, Any]) -> None:
     output.out.print("\ngenerated after reloading in a fresh process:", style="bold")
     output.out.print(result["text"], markup=False, style="dim")
     arena = f"{output.bytes_text(result['planned_arena_bytes'])} planned, " + (
-        "the same measured" if result["planned_arena_bytes"] == result["measured_arena_bytes"]
-        else f"{output.bytes_text(result['measured_arena_bytes'])} measured")
+        "the same measured"
+        if result["planned_arena_bytes"] == result["measured_arena_bytes"]
+        else f"{output.bytes_text(result['measured_arena_bytes'])} measured"
+    )
     proof = "equal in every bit" if result["bits_equal"] else "DIFFERENT"
     validation = result["validation_loss"]
     output.out.print()
     output.print_rows(
         "quickstart",
         [
-            ("loss before, after", f"{result['first_loss']:.4f}, {result['last_loss']:.4f}"
-             + (f" (validation {validation:.4f})" if validation is not None else "")),
+            (
+                "loss before, after",
+                f"{result['first_loss']:.4f}, {result['last_loss']:.4f}"
+                + (f" (validation {validation:.4f})" if validation is not None else ""),
+            ),
             ("training", f"{result['tokens_per_second']:,.0f} tokens/s"),
             ("generation", f"{result['generation_tokens_per_second']:,.0f} tokens/s"),
-            ("peak memory of the step", f"{output.bytes_text(result['planned_peak_bytes'])} planned, of which arena {arena}"),
+            (
+                "peak memory of the step",
+                f"{output.bytes_text(result['planned_peak_bytes'])} planned, of which arena {arena}",
+            ),
             ("peak memory of the process", output.bytes_text(result["process_peak_bytes"])),
             ("sha256 of the text", result["text_sha256"]),
             ("sha256 of the weights", result["weights_sha256"]),

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from volta import functions as F
 from volta.cli.loading import load_model
 from volta.cli.output import print_json
 from volta.infer.generate import Generator
 from volta.infer.sample import Sampling
 from volta.model.builder import Model
 from volta.model.config import Config
-from volta.tensor import Tensor
+from volta.tensor import Tensor, asarray
 from volta.train.checkpoint import weights_sha256
 from volta.train.tokenizer import ByteTokenizer
 from volta.transform import compile
@@ -31,7 +30,7 @@ from volta.transform import compile
 def logits_sha256(model: Model, config: Config, parameters: Mapping[str, Tensor], text: bytes) -> str:
     """sha256 of the float32 logits [T, V] for the first T bytes of the text, T the context."""
     tokens = np.frombuffer(text[: config.context], np.uint8).astype(np.int32)[np.newaxis]
-    logits: npt.NDArray[Any] = compile(model)(dict(parameters), F.asarray(tokens)).numpy()
+    logits: npt.NDArray[Any] = compile(model)(dict(parameters), asarray(tokens)).numpy()
     return hashlib.sha256(np.ascontiguousarray(logits, "<f4").tobytes()).hexdigest()
 
 

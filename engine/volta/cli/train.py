@@ -24,15 +24,20 @@ NAME = "train"
 
 
 def command(
-    text: Annotated[Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for checkpoints (new runs need one)")] = None,
-    resume_from: Annotated[Path | None, typer.Option("--resume", help="Continue this run with the bits of an "
-                                                     "uninterrupted one")] = None,
+    resume_from: Annotated[
+        Path | None, typer.Option("--resume", help="Continue this run with the bits of an uninterrupted one")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Updates in all (default: 400)")] = None,
     config: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGS)}")] = "tiny",
     seed: Annotated[int, typer.Option(help="Of initial weights, batches and dropout")] = 1,
     batch: Annotated[int, typer.Option(help="Rows per shard")] = 12,
-    shards: Annotated[int, typer.Option(help="Accumulate gradients over this many batches, as a fixed tree")] = 1,
+    shards: Annotated[
+        int, typer.Option(help="Accumulate gradients over this many batches, as a fixed tree")
+    ] = 1,
     rate: Annotated[float, typer.Option(help="Peak learning rate")] = 1e-3,
     schedule: Annotated[str, typer.Option(help=f"One of {', '.join(SCHEDULES)}")] = "cosine",
     warmup: Annotated[int, typer.Option(help="Steps of linear warmup")] = 20,
@@ -44,7 +49,9 @@ def command(
     validation: Annotated[float, typer.Option(help="Fraction of the text held back")] = 0.05,
     evaluate_every: Annotated[int, typer.Option(help="Steps between evaluations; 0: only at the end")] = 100,
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0: only at the end")] = 200,
-    patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better loss; 0: never")] = 0,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many evaluations without a better loss; 0: never")
+    ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
 ) -> None:
     """Train a model on text; Ctrl-C saves a checkpoint before it ends."""
@@ -56,11 +63,21 @@ def command(
         changes: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
         settings = Settings(
             config=named(config, **changes),
-            schedule=Schedule(_kind(schedule), rate, 400 if steps is None else steps,
-                              min(warmup, 400 if steps is None else max(steps, 0)), final),
+            schedule=Schedule(
+                _kind(schedule),
+                rate,
+                400 if steps is None else steps,
+                min(warmup, 400 if steps is None else max(steps, 0)),
+                final,
+            ),
             optimizer=Optimizer(kind=optimizer, weight_decay=weight_decay, clip=clip),
-            batch=batch, shards=shards, seed=seed, validation=validation, evaluate_every=evaluate_every,
-            save_every=save_every, patience=patience,
+            batch=batch,
+            shards=shards,
+            seed=seed,
+            validation=validation,
+            evaluate_every=evaluate_every,
+            save_every=save_every,
+            patience=patience,
         )
         trainer = Trainer(settings, load_text(text), out, text_path=text)
     report(run(trainer, quiet=json), json)

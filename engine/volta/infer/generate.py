@@ -47,13 +47,24 @@ class Generator:
             keys = [from_storage(array, float32) for array in self.cache.keys]
             values = [from_storage(array, float32) for array in self.cache.values]
             self._calls[time] = self._step.bind(
-                keys, values, from_storage(self._seen, int32), self._parameters, F.zeros(shape, "i32"),
-                F.zeros(shape, "i32"), F.zeros((self.batch,), "i32"), F.zeros((self.batch,), "i32"),
-                F.zeros((self.batch, 4), "i32"), F.zeros((self.batch, 4)), F.zeros((self.batch,), "i32"), shared=(3,))
+                keys,
+                values,
+                from_storage(self._seen, int32),
+                self._parameters,
+                F.zeros(shape, "i32"),
+                F.zeros(shape, "i32"),
+                F.zeros((self.batch,), "i32"),
+                F.zeros((self.batch,), "i32"),
+                F.zeros((self.batch, 4), "i32"),
+                F.zeros((self.batch, 4)),
+                F.zeros((self.batch,), "i32"),
+                shared=(3,),
+            )
         return self._calls[time]
 
-    def advance(self, tokens: Tokens, counts: Tokens, sampling: Sampling, seed: int,
-                streams: Sequence[int]) -> tuple[Tokens, npt.NDArray[np.float32]]:
+    def advance(
+        self, tokens: Tokens, counts: Tokens, sampling: Sampling, seed: int, streams: Sequence[int]
+    ) -> tuple[Tokens, npt.NDArray[np.float32]]:
         """Feeds row b its first counts[b] of tokens [B, T]; gives each row's next token [B] and the logits
         [B, V] it was drawn from. A row with count 0 is left as it is and its result means nothing."""
         batch, time = tokens.shape
@@ -74,8 +85,9 @@ class Generator:
         self.cache.lengths += counts
         return call.results[3].copy(), call.results[4].copy()
 
-    def prefill(self, prompts: Sequence[Tokens], sampling: Sampling, seed: int, streams: Sequence[int],
-                chunk: int = 0) -> tuple[Tokens, npt.NDArray[np.float32]]:
+    def prefill(
+        self, prompts: Sequence[Tokens], sampling: Sampling, seed: int, streams: Sequence[int], chunk: int = 0
+    ) -> tuple[Tokens, npt.NDArray[np.float32]]:
         """Forgets everything, reads the prompts (`chunk` tokens at a time; 0: all at once), and gives each
         row's first token and its logits."""
         check_prompts(prompts, self.config, self.batch)
@@ -96,8 +108,15 @@ class Generator:
             tokens[ends_here], logits[ends_here] = found[ends_here], scores[ends_here]
         return tokens, logits
 
-    def generate(self, prompts: Sequence[Tokens], count: int, sampling: Sampling, seed: int = 0,
-                 streams: Sequence[int] | None = None, chunk: int = 0) -> Iterator[Tokens]:
+    def generate(
+        self,
+        prompts: Sequence[Tokens],
+        count: int,
+        sampling: Sampling,
+        seed: int = 0,
+        streams: Sequence[int] | None = None,
+        chunk: int = 0,
+    ) -> Iterator[Tokens]:
         """Yields `count` tokens [B] one by one. streams: one per row, its own draws (0, 1, ... by default)."""
         rows = list(range(self.batch)) if streams is None else list(streams)
         check_request(prompts, count, self.config, self.batch, seed, rows)
@@ -119,30 +138,48 @@ def check_prompts(prompts: Sequence[Tokens], config: Config, batch: int) -> None
         if len(prompt) == 0:
             raise UsageError("[generate] a prompt is empty: expected at least one token")
         if len(prompt) > config.context:
-            raise UsageError(f"[generate] a prompt has {len(prompt)} tokens: the context holds {config.context}")
+            raise UsageError(
+                f"[generate] a prompt has {len(prompt)} tokens: the context holds {config.context}"
+            )
         if int(np.min(prompt)) < 0 or int(np.max(prompt)) >= config.vocabulary:
-            raise UsageError(f"[generate] a prompt has token {int(np.max(prompt))}: the vocabulary is "
-                             f"{config.vocabulary}")
+            raise UsageError(
+                f"[generate] a prompt has token {int(np.max(prompt))}: the vocabulary is {config.vocabulary}"
+            )
 
 
-def check_request(prompts: Sequence[Tokens], count: int, config: Config, batch: int, seed: int,
-                  streams: Sequence[int]) -> None:
+def check_request(
+    prompts: Sequence[Tokens], count: int, config: Config, batch: int, seed: int, streams: Sequence[int]
+) -> None:
     """Everything that must hold before the first token."""
     check_prompts(prompts, config, batch)
     longest = max(len(prompt) for prompt in prompts)
     if count < 0 or longest + count - 1 > config.context:
-        raise UsageError(f"[generate] {count} tokens after a prompt of {longest}: the context of {config.context} "
-                         f"has room for {config.context - longest + 1}")
+        raise UsageError(
+            f"[generate] {count} tokens after a prompt of {longest}: the context of {config.context} "
+            f"has room for {config.context - longest + 1}"
+        )
     if not 0 <= seed < 2**64:
         raise UsageError(f"[generate] seed is {seed}: expected 64 unsigned bits")
     if len(streams) != batch or any(not 0 <= stream < 2**32 for stream in streams):
-        raise UsageError(f"[generate] streams are {list(streams)}: expected {batch} numbers of 32 unsigned bits")
+        raise UsageError(
+            f"[generate] streams are {list(streams)}: expected {batch} numbers of 32 unsigned bits"
+        )
 
 
 def _generation_step(model: Model) -> Compiled:
-    def step(keys: list[Tensor], values: list[Tensor], seen: Tensor, parameters: dict[str, Tensor], tokens: Tensor,
-             positions: Tensor, last: Tensor, lengths: Tensor, rng: Tensor, settings: Tensor,
-             top_k: Tensor) -> tuple[Any, ...]:
+    def step(
+        keys: list[Tensor],
+        values: list[Tensor],
+        seen: Tensor,
+        parameters: dict[str, Tensor],
+        tokens: Tensor,
+        positions: Tensor,
+        last: Tensor,
+        lengths: Tensor,
+        rng: Tensor,
+        settings: Tensor,
+        top_k: Tensor,
+    ) -> tuple[Any, ...]:
         logits, new_keys, new_values = model(parameters, tokens, cache=Cache(keys, values, positions, last))
         marked = F.mark_seen(seen, tokens, lengths)
         return new_keys, new_values, marked, F.sample(logits, marked, rng, settings, top_k), logits

@@ -34,5 +34,7 @@ class KVCache:
         """Forgets every sequence's tokens from `lengths` [B] on."""
         wanted = np.broadcast_to(np.asarray(lengths, np.int32), self.lengths.shape)
         if (wanted < 0).any() or (wanted > self.lengths).any():
-            raise UsageError(f"[kvcache] lengths are {self.lengths.tolist()}: cannot truncate to {wanted.tolist()}")
+            raise UsageError(
+                f"[kvcache] lengths are {self.lengths.tolist()}: cannot truncate to {wanted.tolist()}"
+            )
         self.lengths[...] = wanted

@@ -32,8 +32,12 @@ class Sampling:
             ("top_k", self.top_k, 0 <= self.top_k < 2**31, "0 (all) or more"),
             ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1"),
             ("min_p", self.min_p, 0 <= self.min_p <= 1, "0 to 1"),
-            ("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty <= 1000,
-             "above 0, at most 1000"),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                0 < self.repetition_penalty <= 1000,
+                "above 0, at most 1000",
+            ),
         ):
             if not good:
                 raise UsageError(f"[sample] {name} is {given}: expected {expected}")

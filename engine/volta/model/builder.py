@@ -92,7 +92,9 @@ class ModelBuilder:
         full = ".".join((*self._scope, name))
         spec = ParameterSpec(tuple(shape), initial)
         if self.specs.setdefault(full, spec).shape != spec.shape:
-            raise ShapeError(f"[model] parameter {full} is {self.specs[full].shape}, asked for as {spec.shape}")
+            raise ShapeError(
+                f"[model] parameter {full} is {self.specs[full].shape}, asked for as {spec.shape}"
+            )
         if self._values is None:
             if self._trace is None:
                 raise UsageError("[model] a builder that declares parameters has a trace")

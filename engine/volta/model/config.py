@@ -47,10 +47,14 @@ class Config:
         if self.hidden < 0:
             raise UsageError(f"[config] hidden is {self.hidden}: expected 0 (4 x width) or more")
         if self.positions == "rotary" and self.head_width % 2:
-            raise UsageError(f"[config] heads of width {self.head_width} cannot rotate: expected an even width")
+            raise UsageError(
+                f"[config] heads of width {self.head_width} cannot rotate: expected an even width"
+            )
         for name, choices in (("norm", NORMS), ("activation", ACTIVATIONS), ("positions", POSITIONS)):
             if getattr(self, name) not in choices:
-                raise UsageError(f"[config] {name} is {getattr(self, name)!r}: expected one of {', '.join(choices)}")
+                raise UsageError(
+                    f"[config] {name} is {getattr(self, name)!r}: expected one of {', '.join(choices)}"
+                )
         if not 0 <= self.dropout < 1:
             raise UsageError(f"[config] dropout is {self.dropout}: expected 0 <= dropout < 1")
 

@@ -41,8 +41,14 @@ def tinylm(config: Config) -> Model:
     return ModelBuilder.build(forward, F.zeros((1, 1), "i32"), config=config)
 
 
-def forward(build: ModelBuilder, tokens: Tensor, config: Config, key: Tensor | None = None, shard: int = 0,
-            cache: Cache | None = None) -> Tensor | tuple[Tensor, list[Tensor], list[Tensor]]:
+def forward(
+    build: ModelBuilder,
+    tokens: Tensor,
+    config: Config,
+    key: Tensor | None = None,
+    shard: int = 0,
+    cache: Cache | None = None,
+) -> Tensor | tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits [B*T, V] for tokens i32 [B, T]; key (F.random_key) turns dropout on, with
     streams of its own for each `shard`.
 
@@ -62,10 +68,19 @@ def forward(build: ModelBuilder, tokens: Tensor, config: Config, key: Tensor | N
     for layer in range(config.depth):
         with build.scope(f"block{layer}"):
             seen = (cache.keys[layer], cache.values[layer]) if cache is not None else None
-            mixed, k, v = _attend(build, _norm(build, "norm1", x, config), config, batch, time, position, seen, tables)
+            mixed, k, v = _attend(
+                build, _norm(build, "norm1", x, config), config, batch, time, position, seen, tables
+            )
             x = F.add(x, _dropout(mixed, config, key, stream + 2 * layer + 1))
-            x = F.add(x, _dropout(_feed_forward(build, _norm(build, "norm2", x, config), config), config, key,
-                                  stream + 2 * layer + 2))
+            x = F.add(
+                x,
+                _dropout(
+                    _feed_forward(build, _norm(build, "norm2", x, config), config),
+                    config,
+                    key,
+                    stream + 2 * layer + 2,
+                ),
+            )
             keys.append(k)
             values.append(v)
     if cache is not None:
@@ -74,9 +89,16 @@ def forward(build: ModelBuilder, tokens: Tensor, config: Config, key: Tensor | N
     return logits if cache is None else (logits, keys, values)
 
 
-def _attend(build: ModelBuilder, x: Tensor, config: Config, batch: int, time: int, position: Tensor,
-            seen: tuple[Tensor, Tensor] | None,
-            tables: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+def _attend(
+    build: ModelBuilder,
+    x: Tensor,
+    config: Config,
+    batch: int,
+    time: int,
+    position: Tensor,
+    seen: tuple[Tensor, Tensor] | None,
+    tables: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """x [B*T, C] -> (mixed [B*T, C], keys, values [B, G, S, D]); S is T without a cache."""
     heads, groups, width = config.heads, config.kv_heads, config.head_width
     packed = build.linear("attention.qkv", x, (heads + 2 * groups) * width, config.bias)
@@ -111,8 +133,9 @@ def _norm(build: ModelBuilder, name: str, x: Tensor, config: Config) -> Tensor:
     return (build.layer_norm if config.norm == "layer" else build.rms_norm)(name, x, config.eps)
 
 
-def _add_positions(build: ModelBuilder, x: Tensor, config: Config, cache: Cache | None, batch: int,
-                   time: int) -> Tensor:
+def _add_positions(
+    build: ModelBuilder, x: Tensor, config: Config, cache: Cache | None, batch: int, time: int
+) -> Tensor:
     table = build.parameter("positions.weight", (config.context, config.width), Normal(0.02))
     if cache is not None:
         return F.add(x, F.embedding(F.reshape(cache.positions, (batch * time,)), table))
@@ -142,5 +165,3 @@ def _dropout(x: Tensor, config: Config, key: Tensor | None, stream: int) -> Tens
 def _residual_std(config: Config) -> float:
     """GPT-2's: residual branches start smaller with depth."""
     return 0.02 / math.sqrt(2 * config.depth)
-
-

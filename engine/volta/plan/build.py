@@ -136,6 +136,7 @@ class Planner:
             and base in self._last_reader
             and self._views.get(base, view).buffer == view.buffer
             and self._last_reader[base] == self.position[reader]
+            and all(self._last_reader.get(other, -1) <= self.position[reader] for other in self._joined(base))
             and view.contiguous
             and view.dtype.itemsize * view.numel == buffer.nbytes
         )
@@ -215,6 +216,9 @@ class Planner:
         if found is None:
             return None
         concat, index, chain = found
+        home = self._homes.get((concat, 0))
+        if home is not None and self.buffers[home].memory is not Memory.OUTPUT:
+            return None  # a donated input, which is still read until the concatenation
         view: View | None = self.part(concat, index)
         for step in chain:  # from the operand back to the result it is a view of
             if view is None:
@@ -225,6 +229,13 @@ class Planner:
             else:
                 view = view.reshape(step.inputs[0].shape)
         return view
+
+    def _joined(self, base: Base) -> list[Base]:
+        """The values that may share a buffer with this one: a concatenation and what was computed in it."""
+        concat = self._slots[base][0] if base in self._slots else base[0]
+        if concat.op != "concat":
+            return []
+        return [(concat, 0), *(part for part, slot in self._slots.items() if slot[0] is concat)]
 
     def _trace_slots(self) -> dict[Base, Slot]:
         """Results that a concatenation joins, and whose kernels can write to strided memory."""
@@ -239,7 +250,7 @@ class Planner:
                     chain.append(node)
                     node = node.inputs[0]
                 base = self._base[node]
-                direct = node.op == "result" or base[0] is node
+                direct = base[0] is (node.inputs[0] if node.op == "result" else node)  # no part of a split
                 if direct and base[0].op in lower.STRIDED_RESULTS and base not in slots and base not in self._homes:
                     slots[base] = (concat, index, chain)
         return slots

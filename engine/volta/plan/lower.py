@@ -203,7 +203,7 @@ def _concat(planner: Planner, node: Node) -> None:
     """Copies the parts that were not computed in place."""
     for index, source in enumerate(node.inputs):
         place, view = planner.part(node, index), planner.view(source)
-        if place != view:
+        if not place.same_place(view):
             planner.emit(node, "copy", (place, view), 1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Any
 
 from volta.errors import UsageError
 
@@ -32,7 +33,7 @@ class Policy:
         _choice("device", self.device, DEVICES)
         _choice("isa", self.isa, ISAS)
         _choice("determinism", self.determinism, DETERMINISM)
-        if not isinstance(self.threads, int) or not 0 <= self.threads <= MOST_THREADS:
+        if type(self.threads) is not int or not 0 <= self.threads <= MOST_THREADS:
             raise UsageError(f"[runtime] threads is {self.threads!r}: expected 0 (all) to {MOST_THREADS}")
         if self.max_bytes is not None and self.max_bytes < 0:
             raise UsageError(f"[runtime] max_bytes is {self.max_bytes}: expected a number of bytes")
@@ -78,7 +79,7 @@ def runtime(
     >>> with vt.runtime(device="cpu", threads=2, isa="avx2", determinism="strict"):
     ...     y = vt.matmul(a, b)
     """
-    given = {"device": device, "threads": threads, "isa": isa, "determinism": determinism,
+    given: dict[str, Any] = {"device": device, "threads": threads, "isa": isa, "determinism": determinism,
              "max_bytes": max_bytes, "passes": passes}
     policy = replace(current(), **{name: value for name, value in given.items() if value is not None})
     token = _current.set(policy)

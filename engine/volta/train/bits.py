@@ -24,16 +24,36 @@ TEXT_BYTES = 20_000
 # Between them the two configurations use every kernel of training.
 CASES = {
     "gpt": Config(vocabulary=128, context=40, depth=2, width=48, heads=3, kv_heads=3, dropout=0.1),
-    "llama": Config(vocabulary=128, context=33, depth=2, width=64, heads=4, kv_heads=2, norm="rms", activation="silu",
-                    positions="rotary", tied=False, bias=False),
+    "llama": Config(
+        vocabulary=128,
+        context=33,
+        depth=2,
+        width=64,
+        heads=4,
+        kv_heads=2,
+        norm="rms",
+        activation="silu",
+        positions="rotary",
+        tied=False,
+        bias=False,
+    ),
 }
 
 
 def measure() -> Iterator[tuple[str, str, float]]:
     """(case, sha256 of the weights after STEPS steps, last loss) under the current policy."""
     for name, config in CASES.items():
-        settings = Settings(config, Schedule("cosine", 1e-3, STEPS, 2, 0.1), Optimizer(), batch=3, shards=3, seed=7,
-                            validation=0.0, evaluate_every=0, save_every=0)
+        settings = Settings(
+            config,
+            Schedule("cosine", 1e-3, STEPS, 2, 0.1),
+            Optimizer(),
+            batch=3,
+            shards=3,
+            seed=7,
+            validation=0.0,
+            evaluate_every=0,
+            save_every=0,
+        )
         trainer = Trainer(settings, synthetic_text(TEXT_BYTES))
         loss = 0.0
         for report in trainer.steps():
@@ -52,7 +72,11 @@ def committed() -> dict[str, str]:
 
 def described() -> dict[str, Any]:
     """What is trained, so that a hash is never compared with another recipe's."""
-    return {"steps": STEPS, "text_bytes": TEXT_BYTES, "configs": {name: asdict(c) for name, c in CASES.items()}}
+    return {
+        "steps": STEPS,
+        "text_bytes": TEXT_BYTES,
+        "configs": {name: asdict(c) for name, c in CASES.items()},
+    }
 
 
 def main() -> None:

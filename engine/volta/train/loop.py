@@ -17,7 +17,7 @@ from volta.errors import CheckpointError, DataError, NotFiniteError, UsageError
 from volta.model.config import Config, from_dict
 from volta.model.transformer import tinylm
 from volta.plan.fingerprint import graph_digest
-from volta.tensor import from_storage
+from volta.tensor import asarray, from_storage
 from volta.train import checkpoint as checkpoints
 from volta.train.checkpoint import Checkpoint
 from volta.train.data import Batches, Validation, split
@@ -236,7 +236,7 @@ class Trainer:
         losses = []
         for index in range(len(self._validation)):
             inputs, targets = self._validation.at(index)
-            losses.append(float(self._evaluate(parameters, F.asarray(inputs), F.asarray(targets))))
+            losses.append(float(self._evaluate(parameters, asarray(inputs), asarray(targets))))
         return sum(losses) / len(losses)
 
     def _dtype(self, name: str) -> Any:

@@ -58,13 +58,13 @@ static inline __attribute__((always_inline)) void vector_transpose(vector r[16])
 
 #include "../simd/matmul_tile.h"
 
-#define TILES(V) \
-  TILE(1, V) \
-  TILE(2, V) \
-  TILE(3, V) TILE(4, V) TILE(5, V) TILE(6, V) TILE(7, V) TILE(8, V) TILE(9, V) TILE(10, V) \
-      TILE(11, V) TILE(12, V) TILE(13, V) TILE(14, V)
-TILES(1)
-TILES(2)
+#define TILES_TO_7(V) TILE(1, V) TILE(2, V) TILE(3, V) TILE(4, V) TILE(5, V) TILE(6, V) TILE(7, V)
+#define TILES_TO_14(V) \
+  TILE(8, V) TILE(9, V) TILE(10, V) TILE(11, V) TILE(12, V) TILE(13, V) TILE(14, V)
+TILES_TO_7(1)
+TILES_TO_14(1)
+TILES_TO_7(2)
+TILES_TO_14(2)
 #define ROW(V, M) \
   {tile_1_##V##M,  tile_2_##V##M,  tile_3_##V##M,  tile_4_##V##M, tile_5_##V##M, \
    tile_6_##V##M,  tile_7_##V##M,  tile_8_##V##M,  tile_9_##V##M, tile_10_##V##M, \
