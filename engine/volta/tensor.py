@@ -201,7 +201,7 @@ def asarray(values: ArrayLike, dtype: DType | str | None = None) -> Tensor:
     wanted = as_dtype(dtype) if dtype is not None else None
     if array.dtype.kind == "f" or (array.dtype.kind in "iub" and wanted in (dtypes.float32, dtypes.bfloat16)):
         with np.errstate(over="ignore"):
-            floats = np.array(array, np.float32, order="C")
+            floats = dtypes.aligned_copy(array, np.float32)
         if wanted is dtypes.int32:
             raise DTypeError(f"[asarray] values are {array.dtype}, dtype is i32: expected integers")
         if wanted is dtypes.bfloat16:
@@ -210,7 +210,7 @@ def asarray(values: ArrayLike, dtype: DType | str | None = None) -> Tensor:
     if array.dtype.kind in "iub":
         if array.size and (int(array.max()) > 2**31 - 1 or int(array.min()) < -(2**31)):
             raise DTypeError(f"[asarray] integers reach {array.max()}: expected values that i32 holds")
-        return from_storage(np.array(array, np.int32, order="C"), dtypes.int32)
+        return from_storage(dtypes.aligned_copy(array, np.int32), dtypes.int32)
     if array.size == 0 and array.dtype.kind == "O":
         raise DTypeError("[asarray] the values are not an array of numbers")
     raise DTypeError(f"[asarray] values are {array.dtype}: expected floating point or integers")

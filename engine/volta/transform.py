@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from volta import tree
-from volta.dtypes import float32
+from volta.dtypes import aligned_copy, float32
 from volta.errors import GradientError, UsageError
 from volta.ir.grad import gradient
 from volta.ir.graph import Graph
@@ -112,7 +112,7 @@ class Compiled:
         leaves, structure = tree.flatten(args, is_tensor)
         arrays = self._arrays(leaves, traced)
         kept = {i for position in (*self._donate, *shared) for i in range(*traced.spans[position])}
-        session = executable.bind([array.copy() if i < len(leaves) and i not in kept else array
+        session = executable.bind([aligned_copy(array) if i < len(leaves) and i not in kept else array
                                    for i, array in enumerate(arrays)])
         return BoundCall(executable, session, tree.unflatten(structure, iter(session.inputs[: len(leaves)])),
                          tree.unflatten(traced.structure, iter(session.outputs)), traced.graph)

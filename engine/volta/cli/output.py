@@ -11,7 +11,6 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from rich.console import Console
-from rich.table import Table
 
 from volta.errors import UsageError, VoltaError
 
@@ -26,13 +25,12 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_rows(title: str, rows: Sequence[tuple[str, Any]]) -> None:
-    """Two columns: what, and its value."""
-    table = Table(title=title, title_justify="left", show_header=False, title_style="bold")
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    """One line each: what, and its value, never broken, so that hashes can be copied whole."""
+    out.print(title, style="bold", markup=False)
+    width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        table.add_row(name, str(value))
-    out.print(table)
+        out.print(f"  [dim]{name:<{width}}[/]  ", end="")
+        out.print(str(value), markup=False)
 
 
 class Reporting:

@@ -49,7 +49,7 @@ def command(
         steps = SHORT_STEPS if short else STEPS
         settings = Settings(
             named("tiny"),
-            Schedule("cosine", 1e-3, steps, min(20, steps // 4), 0.1),
+            Schedule("cosine", 3e-3, steps, min(40, steps // 4), 0.1),
             seed=seed,
             evaluate_every=100,
             save_every=0,

@@ -38,9 +38,9 @@ def command(
     shards: Annotated[
         int, typer.Option(help="Accumulate gradients over this many batches, as a fixed tree")
     ] = 1,
-    rate: Annotated[float, typer.Option(help="Peak learning rate")] = 1e-3,
+    rate: Annotated[float, typer.Option(help="Peak learning rate")] = 3e-3,
     schedule: Annotated[str, typer.Option(help=f"One of {', '.join(SCHEDULES)}")] = "cosine",
-    warmup: Annotated[int, typer.Option(help="Steps of linear warmup")] = 20,
+    warmup: Annotated[int, typer.Option(help="Steps of linear warmup")] = 40,
     final: Annotated[float, typer.Option(help="Last learning rate as a fraction of the peak")] = 0.1,
     optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}")] = "adamw",
     weight_decay: Annotated[float, typer.Option(help="On matrices only")] = 0.1,

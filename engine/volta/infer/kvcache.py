@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from volta.dtypes import aligned_copy
 from volta.errors import UsageError
 from volta.model.config import Config
 
@@ -20,8 +21,8 @@ class KVCache:
 
     def __init__(self, config: Config, batch: int) -> None:
         shape = (batch, config.kv_heads, config.context, config.head_width)
-        self.keys = [np.zeros(shape, np.float32) for _ in range(config.depth)]
-        self.values = [np.zeros(shape, np.float32) for _ in range(config.depth)]
+        self.keys = [aligned_copy(np.zeros(shape, np.float32)) for _ in range(config.depth)]
+        self.values = [aligned_copy(np.zeros(shape, np.float32)) for _ in range(config.depth)]
         self.lengths: npt.NDArray[np.int32] = np.zeros(batch, np.int32)
         self.capacity = config.context
 

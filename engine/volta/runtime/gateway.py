@@ -15,6 +15,7 @@ from volta import passes
 from volta.backends.base import Array, Backend, Program
 from volta.backends.cpu import native
 from volta.backends.cpu.backend import CpuBackend
+from volta.dtypes import aligned, aligned_copy
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node, TensorType
 from volta.plan import build, fingerprint, verify
@@ -54,11 +55,11 @@ class Executable:
             if array.shape != node.shape or array.dtype != node.dtype.numpy:
                 raise UsageError(f"[run] input {node.attrs['name']} is {array.dtype}{list(array.shape)}: "
                                  f"expected {node.type}")
-            arrays[number] = array if array.flags.c_contiguous else array.copy(order="C")
+            arrays[number] = array if array.flags.c_contiguous else aligned_copy(array)
         outputs = []
         for kind, number in zip(self.output_types, self.plan.outputs, strict=True):
             if number not in arrays:
-                arrays[number] = np.empty(kind.shape, kind.dtype.numpy)
+                arrays[number] = aligned(kind.shape, kind.dtype.numpy)
             outputs.append(arrays[number])
         return [arrays[number] for number in self._bound_buffers], outputs
 

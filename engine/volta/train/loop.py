@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta import functions as F
+from volta.dtypes import aligned_copy
 from volta.errors import CheckpointError, DataError, NotFiniteError, UsageError
 from volta.model.config import Config, from_dict
 from volta.model.transformer import tinylm
@@ -130,11 +131,11 @@ class Trainer:
             state = settings.optimizer.init(parameters)
             checkpoints.expect(start, shapes, optimizer={name: value.shape for name, value in state.items()})
             parameters = {
-                name: from_storage(start.parameters[name].copy(), value.dtype)
+                name: from_storage(aligned_copy(start.parameters[name]), value.dtype)
                 for name, value in parameters.items()
             }
             state = {
-                name: from_storage(start.optimizer[name].copy(), value.dtype) for name, value in state.items()
+                name: from_storage(aligned_copy(start.optimizer[name]), value.dtype) for name, value in state.items()
             }
         shape = (settings.shards, settings.batch, settings.config.context)
         self._call = compiled.bind(
