@@ -55,7 +55,7 @@ def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
     block = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -block.ctypes.data % ALIGNMENT
+    start = -block.__array_interface__["data"][0] % ALIGNMENT
     return block[start : start + nbytes].view(kind).reshape(shape)
 
 

@@ -87,7 +87,7 @@ def test_double_precision_beyond_f32_becomes_infinite_without_a_warning() -> Non
 @pytest.mark.parametrize(
     ("values", "dtype", "message"),
     [
-        (np.array([1j]), None, r"\[asarray\] values are complex64|complex128: expected floating point or integers"),
+        (np.array([1j]), None, r"\[asarray\] values are complex128: expected floating point or integers"),
         (["a"], None, r"\[asarray\] values are <U1: expected floating point or integers"),
         ([None], None, r"\[asarray\] values are object"),
         (np.array([], object), None, r"\[asarray\] the values are not an array of numbers"),
@@ -331,17 +331,15 @@ def test_a_donated_tensor_says_so() -> None:
 def test_a_traced_tensor_says_so() -> None:
     def asks(x: Tensor) -> Tensor:
         assert x.is_traced
-        if x.sum() > 0:  # type: ignore[operator]
-            return x
-        return -x
+        return x if x.sum() else -x
 
     def reads(x: Tensor) -> Tensor:
         return x * float(x.sum())
 
-    with pytest.raises(UsageError, match=r"\[tensor\] a traced f32\[\] has no values yet: they exist when the function"):
-        vt.compile(reads)(vt.asarray([1.0]))
-    with pytest.raises(TypeError):
-        vt.compile(asks)(vt.asarray([1.0]))
+    message = r"\[tensor\] a traced f32\[\] has no values yet: they exist when the function runs"
+    for function in (asks, reads):
+        with pytest.raises(UsageError, match=message):
+            vt.compile(function)(vt.asarray([1.0]))
 
 
 def test_storage_is_the_array_itself() -> None:

@@ -18,6 +18,7 @@ from volta.backends.cpu.backend import CpuBackend
 from volta.dtypes import aligned, aligned_copy
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node, TensorType
+from volta.ir.ops import OPS
 from volta.plan import build, fingerprint, verify
 from volta.plan.cache import PlanCache
 from volta.plan.steps import Memory, Plan
@@ -99,6 +100,8 @@ class Session:
             raise self._executable.explain(error) from None
 
 
+SMALL_WORK = 1 << 24  # operations and bytes: about a millisecond of one thread
+
 _cache: PlanCache[Executable] = PlanCache()
 _op_cache: PlanCache[Executable] = PlanCache(2048)
 
@@ -122,7 +125,7 @@ def compile_op(op: str, types: tuple[TensorType, ...], attrs: Attrs) -> Executab
 def plan(graph: Graph, policy: Policy | None = None) -> Plan:
     """The verified plan alone, with each pass's effect; nothing is allocated."""
     policy = policy or current()
-    return _plan(graph, policy, resolve(policy))
+    return _plan(graph, policy, _sized(graph, policy, resolve(policy)))
 
 
 def resolve(policy: Policy) -> Backend:
@@ -161,12 +164,37 @@ def _cpu(isa: str, threads: int) -> Backend:
 
 def _flags(policy: Policy, backend: Backend) -> tuple[str, ...]:
     names = passes.PASSES if policy.passes is None else policy.passes
-    return (backend.target.signature, policy.determinism, f"max {policy.max_bytes}", "passes " + ",".join(names))
+    return (
+        backend.target.signature,
+        policy.determinism,
+        f"threads {policy.threads}",
+        f"max {policy.max_bytes}",
+        "passes " + ",".join(names),
+    )
 
 
 def _compile(graph: Graph, policy: Policy, backend: Backend) -> Executable:
+    backend = _sized(graph, policy, backend)
     plan = _plan(graph, policy, backend)
     return Executable(plan, backend.compile(plan), backend.target.signature)
+
+
+def _sized(graph: Graph, policy: Policy, backend: Backend) -> Backend:
+    """Where the number of threads is left to Volta, a small program gets one: meeting at its barriers would
+    take longer than its work (a decode step of TinyLM: 0.2 ms on one thread, up to 0.9 ms on two of a busy
+    machine). The bits are the same."""
+    if policy.threads or _work(graph) >= SMALL_WORK:
+        return backend
+    return _cpu(policy.isa, 1)
+
+
+def _work(graph: Graph) -> int:
+    """Operations and bytes of all nodes: a rough measure of time."""
+    return sum(
+        sum(OPS[node.op].cost(tuple(kind for source in node.inputs for kind in source.types), node.types, node.attrs))
+        for node in graph.nodes
+        if node.op != "result"
+    )
 
 
 def _plan(graph: Graph, policy: Policy, backend: Backend) -> Plan:

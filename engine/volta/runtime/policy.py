@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from volta.errors import UsageError
@@ -46,15 +47,15 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def from_environment() -> Policy:
     """VOLTA_DEVICE, VOLTA_NUM_THREADS, VOLTA_ISA, VOLTA_DETERMINISM; defaults where unset."""
-    threads = os.environ.get("VOLTA_NUM_THREADS", "0") or "0"
-    if not threads.isdecimal():
+    names = ("VOLTA_DEVICE", "VOLTA_NUM_THREADS", "VOLTA_ISA", "VOLTA_DETERMINISM")
+    return _parsed(*(os.environ.get(name) or None for name in names))
+
+
+@lru_cache(maxsize=16)
+def _parsed(device: str | None, threads: str | None, isa: str | None, determinism: str | None) -> Policy:
+    if threads is not None and not threads.isdecimal():
         raise UsageError(f"[runtime] VOLTA_NUM_THREADS is {threads!r}: expected a whole number")
-    return Policy(
-        device=os.environ.get("VOLTA_DEVICE") or "auto",
-        threads=int(threads),
-        isa=os.environ.get("VOLTA_ISA") or "auto",
-        determinism=os.environ.get("VOLTA_DETERMINISM") or "strict",
-    )
+    return Policy(device or "auto", int(threads or 0), isa or "auto", determinism or "strict")
 
 
 _current: ContextVar[Policy | None] = ContextVar("volta_policy", default=None)

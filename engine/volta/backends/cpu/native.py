@@ -310,7 +310,7 @@ class NativeProgram:
                 )
             if self._written[index] and not array.flags.writeable:
                 raise UsageError(f"[program] buffer {index} is read-only: expected a writable array")
-            bound[index] = self._ffi.cast("void *", array.ctypes.data)
+            bound[index] = self._ffi.cast("void *", address_of(array))
         return bound
 
     def run(self, buffers: Sequence[Array]) -> None:
@@ -353,6 +353,12 @@ class NativeProgram:
 
 
 # --- one kernel --------------------------------------------------------------------------------------
+
+
+def address_of(array: Array) -> int:
+    """Where the first element lies; faster than `array.ctypes.data`."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _view(array: Array, buffer: int) -> tuple[Operand, int]:
