@@ -33,8 +33,13 @@ class Trace:
         self.builder = GraphBuilder()
         self.captured: list[Tensor] = []
         self._captures: dict[int, Node] = {}
+        self._names: set[str] = set()
 
     def input(self, name: str, like: Tensor, role: str = "input") -> Tensor:
+        """A value bound at run time; a second one of the same name gets a prime."""
+        while name in self._names:
+            name += "'"
+        self._names.add(name)
         node = self.builder.input(name, like.shape, like.dtype, role)
         return self.wrap(node)
 

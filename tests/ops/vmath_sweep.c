@@ -10,8 +10,8 @@
  *   vmath_sweep normal COUNT                          mean, variance, largest size, hash
  *   vmath_sweep pair   A B                            the two normal values of two words
  *
- * BITS, START and the generator's words are hexadecimal, COUNT and STRIDE decimal; input i is the float
- * with bits START + i * STRIDE modulo 2^32.
+ * BITS, START and the generator's words are hexadecimal, COUNT and STRIDE decimal; input i has
+ * the bits START + i * STRIDE modulo 2^32.
  *
  * The unit of error is one ulp of the true value's binade (2^-149 for subnormals). For a slope,
  * which crosses zero, it is max(1 ulp, 2^-24): two units are 2 ulp or 2^-23. A NaN that should not
@@ -108,7 +108,7 @@ enum { FUNCTION_COUNT = sizeof functions / sizeof functions[0] };
 
 /* Selects, not branches, so that the loop over it vectorises */
 static inline double error_units(float y, double r, int slope) {
-  /* An infinite result counts as 2^128, the first float that is not there, and beyond it is right. */
+  /* An infinite result counts as 2^128, the first float that is not there; beyond, it is right. */
   int overflow = y == INFINITY || y == -INFINITY;
   double found = overflow ? copysign(0x1p128, (double)y) : (double)y;
   double truth = overflow && fabs(r) > 0x1p128 ? copysign(0x1p128, r) : r;

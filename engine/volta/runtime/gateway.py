@@ -74,8 +74,9 @@ class Executable:
             names = node.attrs["names"]
             name = names[value] if isinstance(names, tuple) and value < len(names) else f"element {value}"
             return NotFiniteError(f"[check_finite] {name} is NaN or infinite", error.step, error.detail)
-        if isinstance(error, NotFiniteError):
-            return NotFiniteError(f"[{node.op}] row {value} is NaN or infinite", error.step, error.detail)
+        if isinstance(error, NotFiniteError):  # value is the flat index of an element of operand 0
+            row = value // node.inputs[0].shape[-1]
+            return NotFiniteError(f"[{node.op}] row {row} is NaN or infinite", error.step, error.detail)
         return IndexRangeError(f"[{node.op}] index is {value}: expected 0 to {limit - 1}", error.step, error.detail)
 
 
