@@ -157,7 +157,7 @@ def test_functions_at_their_limits(name: str, expected: tuple[float, ...]) -> No
 
 def _expression(name: str) -> Callable[..., float]:
     """A row of chain_ops.def that only has arithmetic, as Python: `c ? x : y` is `x if c else y`."""
-    text = CHAIN_OPS[name].replace("VOLTA_SQRT", "sqrt").replace("volta_abs", "abs").replace("0.0f", "0.0")
+    text = CHAIN_OPS[name].replace("VOLTA_SQRT", "sqrt").replace("VOLTA_ABS", "abs").replace("0.0f", "0.0")
     text = text.replace("1.0f", "1.0").replace("||", "or")
     while "?" in text:
         # the innermost conditional has no parentheses, or is the whole text
@@ -178,7 +178,7 @@ def _expression(name: str) -> Callable[..., float]:
 
 
 EDGES = (0.0, -0.0, 1.0, -2.5, INF, -INF, NAN, 1e-40, 3e38)
-ARITHMETIC = [op for op in ELEMENTWISE if "volta_" not in CHAIN_OPS[op.name].replace("volta_abs", "")]
+ARITHMETIC = [op for op in ELEMENTWISE if "volta_" not in CHAIN_OPS[op.name].replace("VOLTA_ABS", "")]
 
 
 @pytest.mark.parametrize("op", ARITHMETIC, ids=lambda op: op.name)

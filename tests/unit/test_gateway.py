@@ -103,6 +103,18 @@ def test_steps_are_timed_one_by_one() -> None:
     assert outputs[0].tolist() == [[4.0, 2.0], [13.0, 11.0]]
 
 
+def test_a_small_program_runs_on_one_thread_unless_threads_are_asked_for() -> None:
+    """Meeting at barriers would take longer than its work; the bits are the same."""
+    cpus = gateway.cpu_info().cpus
+    assert "/1 threads/" in gateway.compile(affine(), Policy()).signature
+    assert "/3 threads/" in gateway.compile(affine(), Policy(threads=3)).signature
+    builder = GraphBuilder()
+    x = builder.input("x", (256, 256), float32)
+    large = builder.freeze([builder.add("matmul", (x, x))])
+    assert f"/{cpus} threads/" in gateway.compile(large, Policy()).signature
+    assert "/1 threads/" in gateway.compile(large, Policy(threads=1)).signature
+
+
 def test_one_executable_serves_many_threads_with_one_arena() -> None:
     builder = GraphBuilder()
     x = builder.input("x", (8, 8), float32)

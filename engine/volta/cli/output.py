@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -31,6 +32,16 @@ def print_rows(title: str, rows: Sequence[tuple[str, Any]]) -> None:
     for name, value in rows:
         out.print(f"  [dim]{name:<{width}}[/]  ", end="")
         out.print(str(value), markup=False)
+
+
+def sparkline(values: Sequence[float], width: int = 48) -> str:
+    """A curve in one line of text: the mean of each of `width` stretches, lowest to highest."""
+    count = min(width, len(values))
+    bounds = [len(values) * i // count for i in range(count + 1)] if count else []
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    scale = 7 / (high - low) if high > low else 0.0
+    return "".join("▁▂▃▄▅▆▇█"[round((mean - low) * scale)] for mean in means)
 
 
 class Reporting:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from volta import functions as F
 from volta.cli import output
+from volta.cli.arena_svg import draw
 from volta.cli.loading import load_model
 from volta.infer.generate import Generator
 from volta.ir.text import format_graph
@@ -27,7 +28,8 @@ def command(
         bool, typer.Option("--train", help="The training step instead of one step of generation")
     ] = False,
     batch: Annotated[int, typer.Option(help="Rows of a generation step")] = 1,
-    graph: Annotated[bool, typer.Option("--graph", help="Print the final graph's text as well")] = False,
+    graph: Annotated[bool, typer.Option(help="Print the final graph's text")] = True,
+    svg: Annotated[Path | None, typer.Option(help="Draw the arena, bytes over steps, into this file")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON")] = False,
 ) -> None:
     """Show the graph, each pass's effect, the steps, the buffers with their lifetimes, and the peak bytes."""
@@ -47,12 +49,14 @@ def command(
         plan = gateway.plan(compiled.traced(*arguments).graph)
     else:
         plan = Generator(model, config, parameters, batch).call(1).executable.plan
+    if svg is not None:
+        svg.write_text(draw(plan))
     if json:
         output.print_json(document(plan))
         return
-    show(plan)
     if graph:
         output.out.print(format_graph(plan.graph), markup=False)
+    show(plan)
 
 
 def document(plan: Plan) -> dict[str, Any]:

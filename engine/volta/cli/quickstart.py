@@ -109,6 +109,7 @@ def show(result: dict[str, Any]) -> None:
                 f"{result['first_loss']:.4f}, {result['last_loss']:.4f}"
                 + (f" (validation {validation:.4f})" if validation is not None else ""),
             ),
+            ("loss over steps", output.sparkline(result["losses"])),
             ("training", f"{result['tokens_per_second']:,.0f} tokens/s"),
             ("generation", f"{result['generation_tokens_per_second']:,.0f} tokens/s"),
             (

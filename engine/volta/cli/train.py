@@ -102,6 +102,7 @@ def run(trainer: Trainer, quiet: bool) -> dict[str, Any]:
         "step": trainer.step,
         "stopped_early": trainer.early_stop.stop,
         "first_loss": trainer.first_loss,
+        "losses": losses,
         "last_loss": losses[-1] if losses else None,
         "validation_loss": trainer.early_stop.best,
         "tokens_per_second": statistics.median(speeds) if speeds else None,
@@ -123,6 +124,7 @@ def report(result: dict[str, Any], json: bool) -> None:
     rows: list[tuple[str, Any]] = [
         ("steps", f"{result['step']}" + (" (stopped early)" if result["stopped_early"] else "")),
         ("loss", f"{_number(result['first_loss'])} -> {_number(result['last_loss'])}"),
+        ("loss over steps", output.sparkline(result["losses"])),
         ("best validation loss", _number(result["validation_loss"])),
         ("speed", f"{result['tokens_per_second']:,.0f} tokens/s" if result["tokens_per_second"] else "-"),
         ("planned peak", output.bytes_text(result["planned_peak_bytes"])),

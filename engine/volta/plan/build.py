@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from volta.errors import VerifyError
 from volta.ir import attributes as attribute
 from volta.ir.graph import Graph, Node, TensorType
 from volta.plan import lower
@@ -267,7 +266,7 @@ class Planner:
         base: dict[Node, tuple[Node, int]] = {}
         for node in self.graph.nodes:
             if node.op == "result" and node.inputs[0].op != "split":
-                base[node] = (node.inputs[0], _index(node))
+                base[node] = (node.inputs[0], attribute.integer(node.attrs, "index"))
             elif node.op in VIEW_OPS:
                 base[node] = base[node.inputs[0]]
             else:
@@ -311,7 +310,7 @@ class Planner:
         while node.op in ("reshape", "check_finite"):
             node = node.inputs[0]
         if node.op == "result" and node.inputs[0].op != "split":
-            return node.inputs[0], _index(node)
+            return node.inputs[0], attribute.integer(node.attrs, "index")
         return None if node.op in VIEW_OPS else (node, 0)
 
     def _may_overwrite(self, maker: Node, donated: Node) -> bool:
@@ -331,13 +330,6 @@ class Planner:
 
 def whole(buffer: int, kind: TensorType) -> View:
     return View(buffer, 0, kind.shape, contiguous_strides(kind.shape), kind.dtype)
-
-
-def _index(node: Node) -> int:
-    index = node.attrs["index"]
-    if not isinstance(index, int):
-        raise VerifyError("result-index", f"{node} has index {index!r}: expected an integer")
-    return index
 
 
 __all__ = ["Plan", "Planner", "build", "whole"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from volta.errors import VerifyError
+from volta.ir import attributes
 from volta.ir.graph import Attrs, Graph, Node, TensorType
 from volta.ir.ops import OPS
 from volta.plan.chain import instructions
@@ -253,7 +254,7 @@ def _reduce(planner: Planner, node: Node) -> None:
     factor = float(np.float32(1) / np.float32(count)) if count else float("inf")
     out = planner.allocate(node)
     if not axes:
-        _reduce_nothing(planner, node, out, source)
+        planner.emit(node, "copy", (out, source), 1)
         return
     for position, axis in enumerate(sorted(axes, reverse=True)):
         final = position == len(axes) - 1
@@ -266,12 +267,6 @@ def _reduce(planner: Planner, node: Node) -> None:
         planner.emit(node, "reduce", (target, source), 1, (kind, axis, int(mean)), (factor if mean else 1.0,))
         source = target
         kind = 0 if kind == 1 else kind  # the squares are taken once
-
-
-def _reduce_nothing(planner: Planner, node: Node, out: View, source: View) -> None:
-    if node.op == "sum_squares":
-        raise VerifyError("lowerable", f"{node} reduces over no axis")
-    planner.emit(node, "copy", (out, source), 1)
 
 
 # --- chains and matmul ---------------------------------------------------------------------------
@@ -366,10 +361,7 @@ def _has_matmul(body: Graph) -> bool:
 
 
 def _body(node: Node) -> Graph:
-    body = node.attrs["body"]
-    if not isinstance(body, Graph):
-        raise VerifyError("fused-body", f"{node} has no graph for a body")
-    return body
+    return attributes.graph(node.attrs, "body")
 
 
 def _integer(attrs: Attrs, name: str) -> int:
