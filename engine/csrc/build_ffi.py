@@ -78,7 +78,7 @@ ffi = FFI()
 ffi.cdef(DECLARATIONS)
 ffi.set_source(
     "volta._native",
-    '#include "volta.h"\n#include "cpu_info.h"\n#include "manifest.h"\n#include "pool.h"\n#include "program.h"\n',
+    "".join(f'#include "{name}.h"\n' for name in ("volta", "cpu_info", "manifest", "pool", "program")),
     sources=sorted(str(path) for path in [*CSRC.glob("*.c"), *CSRC.glob("cpu/**/*.c")]),
     depends=sorted(str(path) for suffix in ("h", "def") for path in CSRC.rglob(f"*.{suffix}")),
     include_dirs=[str(CSRC)],

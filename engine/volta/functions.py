@@ -151,7 +151,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def sum(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The sum over `axis` (all by default), in 32 lanes (N2); several axes one after the other, last first."""
+    """The sum over `axis` (all by default), in 32 lanes (N2); several axes in turn, last first."""
     return apply("sum", x, axes=_axes("sum", x, axis), keepdims=keepdims)
 
 
@@ -184,14 +184,20 @@ def reshape(x: Tensor, shape: int | Sequence[int]) -> Tensor:
     if wanted.count(-1) == 1:
         rest = math.prod(size for size in wanted if size != -1)
         if rest == 0 or x.size % rest:
-            raise ShapeError(f"[reshape] {x.shape} has {x.size} elements: they do not divide into {tuple(wanted)}")
+            raise ShapeError(
+                f"[reshape] {x.shape} has {x.size} elements: they do not divide into {tuple(wanted)}"
+            )
         wanted[wanted.index(-1)] = x.size // rest
     return apply("reshape", x, shape=tuple(wanted))
 
 
 def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """Axes permuted; reversed by default."""
-    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(_axis("transpose", x, axis) for axis in axes)
+    order = (
+        tuple(reversed(range(x.ndim)))
+        if axes is None
+        else tuple(_axis("transpose", x, axis) for axis in axes)
+    )
     return apply("transpose", x, axes=order)
 
 
@@ -266,8 +272,10 @@ def basic_index(x: Tensor, index: object) -> Tensor:
             stop.append(at % size + 1)
             step.append(1)
         else:
-            raise UsageError(f"[index] given {part!r}: expected integers, slices or ... "
-                             "(by tensor: `embedding`, `take_along_axis`)")
+            raise UsageError(
+                f"[index] given {part!r}: expected integers, slices or ... "
+                "(by tensor: `embedding`, `take_along_axis`)"
+            )
     taken = apply("slice", x, start=tuple(start), stop=tuple(stop), step=tuple(step))
     return reshape(taken, kept) if tuple(kept) != taken.shape else taken
 
@@ -283,14 +291,20 @@ def astype(x: Tensor, dtype: DType | str) -> Tensor:
 
 def zeros(shape: int | Sequence[int], dtype: DType | str = float32) -> Tensor:
     """A concrete tensor of zeros."""
-    return asarray(np.zeros(shape, np.float32), dtype) if as_dtype(dtype).name != "i32" else asarray(
-        np.zeros(shape, np.int32))
+    return (
+        asarray(np.zeros(shape, np.float32), dtype)
+        if as_dtype(dtype).name != "i32"
+        else asarray(np.zeros(shape, np.int32))
+    )
 
 
 def ones(shape: int | Sequence[int], dtype: DType | str = float32) -> Tensor:
     """A concrete tensor of ones."""
-    return asarray(np.ones(shape, np.float32), dtype) if as_dtype(dtype).name != "i32" else asarray(
-        np.ones(shape, np.int32))
+    return (
+        asarray(np.ones(shape, np.float32), dtype)
+        if as_dtype(dtype).name != "i32"
+        else asarray(np.ones(shape, np.int32))
+    )
 
 
 def arange(stop: int) -> Tensor:
@@ -311,7 +325,9 @@ def random_key(seed: int, step: int = 0) -> Tensor:
     return asarray(words.view(np.int32))
 
 
-def uniform(key: Tensor, shape: Sequence[int], low: float = 0.0, high: float = 1.0, stream: int = 0) -> Tensor:
+def uniform(
+    key: Tensor, shape: Sequence[int], low: float = 0.0, high: float = 1.0, stream: int = 0
+) -> Tensor:
     """Uniform in [low, high) from Philox (N8): the same on every machine."""
     return apply("random_uniform", key, shape=tuple(shape), stream=stream, low=float(low), high=float(high))
 
@@ -347,8 +363,10 @@ def cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> 
     logits [..., V] f32, targets [...] i32; 0 where every target is ignored.
     """
     if logits.ndim < 1 or logits.shape[:-1] != targets.shape:
-        raise ShapeError(f"[cross_entropy] logits are {logits.shape}, targets {targets.shape}: "
-                         f"expected targets {logits.shape[:-1]}")
+        raise ShapeError(
+            f"[cross_entropy] logits are {logits.shape}, targets {targets.shape}: "
+            f"expected targets {logits.shape[:-1]}"
+        )
     rows = reshape(logits, (targets.size, logits.shape[-1]))
     flat = reshape(targets, (targets.size,))
     losses = apply("cross_entropy", rows, flat, ignore_index=ignore_index)
@@ -381,8 +399,14 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, position: Tensor) -> Tensor:
     return apply("rotary", x, cos, sin, position, inverse=False)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True, position: Tensor | None = None,
-              scale: float | None = None) -> Tensor:
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = True,
+    position: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """softmax(q k^T * scale) v (N5).
 
     q [B, H, T, D]; k, v [B, G, S, D] with G dividing H. Causal: query t sees keys 0 .. position[b] + t
@@ -442,5 +466,3 @@ def _on_last(x: Tensor, axis: int, op: str) -> Tensor:
     if where == x.ndim - 1:
         return apply(op, x)
     return swapaxes(apply(op, swapaxes(x, where, -1)), where, -1)
-
-

@@ -7,8 +7,8 @@ from os import PathLike
 from pathlib import Path
 
 from volta.errors import UsageError
-from volta.tensor import Tensor, from_storage
 from volta.storage import tensorfile
+from volta.tensor import Tensor, from_storage
 
 
 def save(path: str | PathLike[str], tensors: Mapping[str, Tensor]) -> None:

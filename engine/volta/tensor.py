@@ -29,11 +29,16 @@ class Tensor:
     + - * / @ ** indexing with integers, slices and `...`. Nothing changes a tensor in place.
     """
 
-    __slots__ = ("_array", "_node", "_trace", "_type", "__weakref__")
+    __slots__ = ("__weakref__", "_array", "_node", "_trace", "_type")
     __array_priority__ = 1000  # NumPy leaves mixed expressions to us
 
-    def __init__(self, kind: TensorType, array: npt.NDArray[Any] | None = None, trace: Trace | None = None,
-                 node: Node | None = None) -> None:
+    def __init__(
+        self,
+        kind: TensorType,
+        array: npt.NDArray[Any] | None = None,
+        trace: Trace | None = None,
+        node: Node | None = None,
+    ) -> None:
         self._type = kind
         self._array = array
         self._trace = trace
@@ -76,9 +81,13 @@ class Tensor:
     def storage(self) -> npt.NDArray[Any]:
         """The array itself, not to be written: bf16 as uint16 bit patterns."""
         if self._trace is not None:
-            raise UsageError(f"[tensor] a traced {self._type} has no values yet: they exist when the function runs")
+            raise UsageError(
+                f"[tensor] a traced {self._type} has no values yet: they exist when the function runs"
+            )
         if self._array is None:
-            raise UsageError(f"[tensor] this {self._type} was donated to a compiled function: its memory is reused")
+            raise UsageError(
+                f"[tensor] this {self._type} was donated to a compiled function: its memory is reused"
+            )
         return self._array
 
     def donate(self) -> npt.NDArray[Any]:
@@ -164,7 +173,9 @@ class Tensor:
             result = result * self
         return result
 
-    def __getitem__(self, index: int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]) -> Tensor:
+    def __getitem__(
+        self, index: int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
+    ) -> Tensor:
         """Basic indexing: integers drop their axis, slices with positive steps keep it."""
         return functions.basic_index(self, index)
 

@@ -56,7 +56,9 @@ class Trace:
             return self.builder.constant(value.storage())
         if id(value) not in self._captures:
             innermost((value,))  # refuses a value that left its function
-            self._captures[id(value)] = self.builder.input(f"captured{len(self.captured)}", value.shape, value.dtype)
+            self._captures[id(value)] = self.builder.input(
+                f"captured{len(self.captured)}", value.shape, value.dtype
+            )
             self.captured.append(value)
         return self._captures[id(value)]
 
@@ -69,7 +71,9 @@ def innermost(values: Sequence[Tensor | Literal]) -> Trace | None:
         if trace is None:
             continue
         if not trace.open:
-            raise UsageError(f"[trace] {value!r} left the function that traced it: return it as a result instead")
+            raise UsageError(
+                f"[trace] {value!r} left the function that traced it: return it as a result instead"
+            )
         if inner is None or trace.number > inner.number:
             inner = trace
     return inner
@@ -91,8 +95,9 @@ def apply_all(op: str, *values: Tensor | Scalar, **attrs: object) -> tuple[Tenso
     tensors = [asarray(operand) for operand in operands]
     executable = gateway.compile_op(op, tuple(tensor.type for tensor in tensors), frozen)
     arrays = executable.run([tensor.storage() for tensor in tensors])
-    return tuple(from_storage(array, kind.dtype)
-                 for array, kind in zip(arrays, executable.output_types, strict=True))
+    return tuple(
+        from_storage(array, kind.dtype) for array, kind in zip(arrays, executable.output_types, strict=True)
+    )
 
 
 def _number(op: str, value: object) -> Literal:
@@ -112,14 +117,19 @@ def call(graph: Graph, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(trace.wrap(node) for node in nodes)
     executable = gateway.compile(graph)
     arrays = executable.run([argument.storage() for argument in arguments])
-    return tuple(from_storage(array, kind.dtype)
-                 for array, kind in zip(arrays, executable.output_types, strict=True))
+    return tuple(
+        from_storage(array, kind.dtype) for array, kind in zip(arrays, executable.output_types, strict=True)
+    )
 
 
 def check_scalar_loss(loss: object) -> Tensor:
     """The loss must be one f32 number computed by the traced function."""
     if not isinstance(loss, Tensor):
-        raise DTypeError(f"[value_and_grad] the function gave {type(loss).__name__}: expected a scalar Tensor")
+        raise DTypeError(
+            f"[value_and_grad] the function gave {type(loss).__name__}: expected a scalar Tensor"
+        )
     if loss.shape != ():
-        raise UsageError(f"[value_and_grad] the function gave shape {loss.shape}: expected a scalar, shape ()")
+        raise UsageError(
+            f"[value_and_grad] the function gave shape {loss.shape}: expected a scalar, shape ()"
+        )
     return loss

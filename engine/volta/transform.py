@@ -25,13 +25,22 @@ def is_tensor(value: Any) -> bool:
 class Traced:
     """A function's graph for one structure and one set of types: what `compile` keeps per shape."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], donate: Sequence[int] = (),
-                 roles: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        donate: Sequence[int] = (),
+        roles: Sequence[str] | None = None,
+    ) -> None:
         for position in donate:
             if not 0 <= position < len(args):
-                raise UsageError(f"[compile] donate has {position}: expected a position of {len(args)} arguments")
+                raise UsageError(
+                    f"[compile] donate has {position}: expected a position of {len(args)} arguments"
+                )
         if roles is not None and len(roles) != len(args):
-            raise UsageError(f"[compile] {len(roles)} roles were given: expected one for each of {len(args)} arguments")
+            raise UsageError(
+                f"[compile] {len(roles)} roles were given: expected one for each of {len(args)} arguments"
+            )
         trace = Trace()
         traced_args = []
         spans: list[tuple[int, int]] = []
@@ -40,7 +49,9 @@ class Traced:
             leaves, structure = tree.flatten(arg, is_tensor)
             role = roles[position] if roles is not None else "state" if position in donate else "input"
             names = tree.paths(structure)
-            inner = [trace.input(f"{position}{path}", leaf, role) for path, leaf in zip(names, leaves, strict=True)]
+            inner = [
+                trace.input(f"{position}{path}", leaf, role) for path, leaf in zip(names, leaves, strict=True)
+            ]
             traced_args.append(tree.unflatten(structure, iter(inner)))
             spans.append((count, count + len(leaves)))
             count += len(leaves)
@@ -86,7 +97,9 @@ class BoundCall:
 class Compiled:
     """A function that runs as one planned program per structure and set of types."""
 
-    def __init__(self, fn: Callable[..., Any], donate: Sequence[int] = (), roles: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], donate: Sequence[int] = (), roles: Sequence[str] | None = None
+    ) -> None:
         self._fn = fn
         self._donate = tuple(dict.fromkeys(donate))
         self._roles = roles
@@ -100,8 +113,10 @@ class Compiled:
             return self._fn(*args)  # inside another trace: part of its graph
         traced, executable = self._prepare(args)
         results = executable.run(self._arrays(leaves, traced))
-        outputs = [from_storage(array, kind.dtype)
-                   for array, kind in zip(results, executable.output_types, strict=True)]
+        outputs = [
+            from_storage(array, kind.dtype)
+            for array, kind in zip(results, executable.output_types, strict=True)
+        ]
         return tree.unflatten(traced.structure, iter(outputs))
 
     def bind(self, *args: Any, shared: Sequence[int] = ()) -> BoundCall:
@@ -112,10 +127,19 @@ class Compiled:
         leaves, structure = tree.flatten(args, is_tensor)
         arrays = self._arrays(leaves, traced)
         kept = {i for position in (*self._donate, *shared) for i in range(*traced.spans[position])}
-        session = executable.bind([aligned_copy(array) if i < len(leaves) and i not in kept else array
-                                   for i, array in enumerate(arrays)])
-        return BoundCall(executable, session, tree.unflatten(structure, iter(session.inputs[: len(leaves)])),
-                         tree.unflatten(traced.structure, iter(session.outputs)), traced.graph)
+        session = executable.bind(
+            [
+                aligned_copy(array) if i < len(leaves) and i not in kept else array
+                for i, array in enumerate(arrays)
+            ]
+        )
+        return BoundCall(
+            executable,
+            session,
+            tree.unflatten(structure, iter(session.inputs[: len(leaves)])),
+            tree.unflatten(traced.structure, iter(session.outputs)),
+            traced.graph,
+        )
 
     def lower(self, *args: Any) -> gateway.Executable:
         """The verified plan and program for arguments of these types, without running it."""
@@ -128,7 +152,9 @@ class Compiled:
         try:
             hash(key)
         except TypeError as error:
-            raise UsageError(f"[compile] {error}: expected Tensors and hashable values as arguments") from None
+            raise UsageError(
+                f"[compile] {error}: expected Tensors and hashable values as arguments"
+            ) from None
         if key not in self._traced:
             self._traced[key] = Traced(self._fn, args, self._donate, self._roles)
         return self._traced[key]
@@ -142,7 +168,9 @@ class Compiled:
         donated = [leaves[i] for position in self._donate for i in range(*traced.spans[position])]
         for tensor in donated:
             if times[id(tensor)] > 1:
-                raise UsageError(f"[compile] a {tensor.type} is donated and given once more: expected other memory")
+                raise UsageError(
+                    f"[compile] a {tensor.type} is donated and given once more: expected other memory"
+                )
         for tensor in donated:
             tensor.donate()
         return arrays
@@ -152,8 +180,9 @@ class Compiled:
         return traced, gateway.compile(traced.graph, current())
 
 
-def compile(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (),
-            roles: Sequence[str] | None = None) -> Any:
+def compile(
+    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), roles: Sequence[str] | None = None
+) -> Any:
     """Traces `fn` once per structure and set of types into one verified plan, run by one call.
 
     fn takes and gives Tensors in nested dicts, lists and tuples; anything else in its arguments is
@@ -166,8 +195,9 @@ def compile(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (),
     return Compiled(fn, donate, roles)
 
 
-def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0,
-                   has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that gives (value, gradients) of the scalar that `fn` returns.
 
     Gradients have the structure of the arguments `argnums` (a tuple of them for a sequence). With
@@ -179,7 +209,9 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0,
         leaves, _ = tree.flatten(args, is_tensor)
         for number in numbers:
             if not -len(args) <= number < len(args):
-                raise UsageError(f"[value_and_grad] argnums has {number}: expected a position of {len(args)} arguments")
+                raise UsageError(
+                    f"[value_and_grad] argnums has {number}: expected a position of {len(args)} arguments"
+                )
 
         def loss_first(*inner: Any) -> Any:
             value = fn(*inner)
@@ -212,10 +244,14 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[.
 def _output_span(result: Any, position: int, argument: Any) -> tuple[int, int]:
     """Where the leaves of result[position] start and end among all leaves of the result."""
     if not isinstance(result, tuple) or position >= len(result):
-        raise UsageError(f"[compile] donate has {position}: expected the function to give a tuple with that position")
+        raise UsageError(
+            f"[compile] donate has {position}: expected the function to give a tuple with that position"
+        )
     begin = len(tree.flatten(result[:position], is_tensor)[0])
     leaves, structure = tree.flatten(result[position], is_tensor)
     given, expected = tree.flatten(argument, is_tensor)
     if structure != expected or [leaf.type for leaf in leaves] != [leaf.type for leaf in given]:
-        raise UsageError(f"[compile] result {position} differs in structure or types from the argument donated to it")
+        raise UsageError(
+            f"[compile] result {position} differs in structure or types from the argument donated to it"
+        )
     return begin, begin + len(leaves)

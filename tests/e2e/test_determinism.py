@@ -6,8 +6,8 @@ import itertools
 import json
 
 import pytest
-
 from tests.e2e.conftest import CONFIGS, Volta, settings
+
 from volta.runtime import gateway
 from volta.runtime.policy import runtime
 from volta.train.loop import Trainer

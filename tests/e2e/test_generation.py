@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-
 from tests.ops.parity import assert_same_bits
+
 from volta import functions as F
 from volta.dtypes import float32
 from volta.errors import UsageError
@@ -49,10 +49,8 @@ def generate(
 def test_logits_are_the_same_by_prefill_chunks_decode_and_the_training_forward(trained: Trainer) -> None:
     """N5: every way to reach a position gives the same logits in every bit."""
     prompt = tokens_of(b"def merge(left, right):\n    out")
-    reached: dict[str, list[npt.NDArray[np.float32]]] = {}
     whole = trained.model(weights(trained), F.asarray(prompt[np.newaxis])).numpy()
-    reached["forward"] = list(whole)
-    for name, chunk in (("decode", 1), ("chunks of 2", 2), ("chunks of 5", 5)):
+    for chunk in (1, 2, 5):
         row = generator(trained, 1)
         logits = []
         for begin in range(0, len(prompt), chunk):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from tests.e2e.conftest import CONFIGS, settings
 from tests.ops.parity import assert_same_bits
+
 from volta import functions as F
 from volta.errors import CheckpointError, DataError, NotFiniteError, UsageError
 from volta.train import checkpoint

@@ -138,7 +138,21 @@ def cache(grow: Growth) -> None:
     grow.values.append(grow.build.add("cache_update", (old, new, grow.position())))
 
 
-STEPS = (unary, binary, broadcast, transpose, reshape, check, matmul, softmax, slices, joined, alone, sums, cache)
+STEPS = (
+    unary,
+    binary,
+    broadcast,
+    transpose,
+    reshape,
+    check,
+    matmul,
+    softmax,
+    slices,
+    joined,
+    alone,
+    sums,
+    cache,
+)
 
 
 @st.composite
@@ -158,7 +172,9 @@ def contested(draw: st.DrawFn, most: int = 9) -> Graph:
         if fitting and draw(st.booleans()):
             donated[position] = fitting[0]
             free.remove(fitting[0])
-    for position, output in enumerate(outputs):  # an input that another output takes over is a value of its own
+    for position, output in enumerate(
+        outputs
+    ):  # an input that another output takes over is a value of its own
         if output in donated.values() and donated.get(position) is not output:
             outputs[position] = grow.build.add("reshape", (output,), {"shape": output.shape})
     return grow.build.freeze(outputs, donated)

@@ -45,5 +45,7 @@ def bytes_of(view: View) -> npt.NDArray[np.int64]:
     if view.numel == 0:
         return np.empty(0, np.int64)
     index = np.indices(view.shape).reshape(len(view.shape), view.numel)
-    first = view.offset + view.dtype.itemsize * (np.array(view.strides, np.int64).reshape(-1, 1) * index).sum(0)
+    first = view.offset + view.dtype.itemsize * (np.array(view.strides, np.int64).reshape(-1, 1) * index).sum(
+        0
+    )
     return (first[:, None] + np.arange(view.dtype.itemsize)).reshape(-1)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import volta as vt
 from tests.ops.parity import isas
 from tests.property.graphs import graphs
+
+import volta as vt
 from volta.backends.cpu.backend import CpuBackend
 from volta.dtypes import DType, bfloat16, float32, int32
 from volta.errors import BudgetError, UsageError
@@ -64,6 +64,7 @@ def test_the_largest_buffers_are_named_largest_first() -> None:
 
 def test_a_plan_over_budget_allocates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal comes before the backend sees the plan, for a graph, a function and one operation."""
+
     def compiled(self: CpuBackend, plan: object) -> None:
         raise AssertionError("a plan over budget was compiled")
 
@@ -85,9 +86,18 @@ def test_without_a_budget_everything_is_accepted() -> None:
 # --- fingerprint -------------------------------------------------------------------------------------
 
 
-def scaled(factor: float = 0.5, shape: tuple[int, ...] = (3,), dtype: DType = float32, name: str = "x",
-           role: str = "input", literal: float = 1.0, axes: tuple[int, ...] = (0,), donated: bool = False,
-           outputs: tuple[int, ...] = (0, 1), swapped: bool = False) -> Graph:
+def scaled(
+    factor: float = 0.5,
+    shape: tuple[int, ...] = (3,),
+    dtype: DType = float32,
+    name: str = "x",
+    role: str = "input",
+    literal: float = 1.0,
+    axes: tuple[int, ...] = (0,),
+    donated: bool = False,
+    outputs: tuple[int, ...] = (0, 1),
+    swapped: bool = False,
+) -> Graph:
     build = GraphBuilder()
     x = build.input(name, shape, float32, role)
     build.input("other", (2,), dtype)
@@ -150,7 +160,9 @@ def test_the_inside_of_a_fused_body_counts() -> None:
         x = build.input("x", (2,), float32)
         return build.freeze([build.add("fused", (x,), {"body": graph})])
 
-    assert len({graph_digest(fused("exp")), graph_digest(fused("neg")), graph_digest(fused("exp", True))}) == 3
+    assert (
+        len({graph_digest(fused("exp")), graph_digest(fused("neg")), graph_digest(fused("exp", True))}) == 3
+    )
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -197,9 +209,7 @@ def test_what_a_policy_asks_for_by_default_and_by_name_is_one_plan() -> None:
 
 def test_one_operations_key_tells_attributes_types_and_flags_apart() -> None:
     x, kinds = vt.asarray([1.0, 2.0]), (vt.asarray([1.0, 2.0]).type,)
-    made = []
-    for factor in (0.0, -0.0, 1.0, 2.0):
-        made.append(gateway.compile_op("scale", kinds, {"factor": factor}))
+    made = [gateway.compile_op("scale", kinds, {"factor": factor}) for factor in (0.0, -0.0, 1.0, 2.0)]
     made.append(gateway.compile_op("scale", (vt.zeros((3,)).type,), {"factor": 2.0}))
     made.append(gateway.compile_op("neg", kinds, {}))
     with vt.runtime(isa="ref", threads=1):

@@ -58,9 +58,7 @@ def run(chain: Chain, code: Sequence[Instruction], temporaries: int) -> dict[int
 
 
 def check(chain: Chain) -> tuple[tuple[Instruction, ...], int]:
-    code, temporaries = instructions(
-        chain.body, chain.sources, chain.outputs, chain.shared, chain.operands
-    )
+    code, temporaries = instructions(chain.body, chain.sources, chain.outputs, chain.shared, chain.operands)
     expected, cells = evaluate(chain), run(chain, code, temporaries)
     for node, register in chain.outputs:
         assert cells[register] == expected[node], f"output {register} is not {node}"
@@ -72,8 +70,12 @@ def make(count: int) -> tuple[GraphBuilder, list[Node]]:
     return build, [build.input(f"x{i}", (4,), float32) for i in range(count)]
 
 
-def chain_of(inputs: Sequence[Node], outputs: Sequence[Node], body: Sequence[Node],
-             shared: Mapping[int, int] | None = None) -> Chain:
+def chain_of(
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    body: Sequence[Node],
+    shared: Mapping[int, int] | None = None,
+) -> Chain:
     """Registers as the planner gives them: outputs first, then inputs. shared: output -> input number."""
     count = len(outputs)
     return Chain(

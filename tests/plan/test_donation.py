@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-
 from tests.ops.parity import assert_same_bits
 from tests.plan.hazards import HEADS
 from tests.plan.running import PLAIN, run, without_donations
 from tests.property.graphs import arguments
+
 from volta.dtypes import float32, int32
 from volta.errors import UsageError
 from volta.ir.graph import Graph, GraphBuilder, Node
@@ -36,7 +36,7 @@ def pair(build: Build) -> tuple[Node, Node]:
 
 
 def copy_of(build: Build, node: Node) -> Node:
-    """A value of its own with the same elements: an input may not be returned where it is donated elsewhere."""
+    """A value of its own with the same elements: an input donated elsewhere may not be returned."""
     return build.add("reshape", (node,), {"shape": node.shape})
 
 
@@ -70,7 +70,7 @@ def rotated(build: Build) -> Made:
 
 def read_later(build: Build) -> Made:
     """The old value is still needed after the new one is known."""
-    a, b = pair(build)
+    a, _b = pair(build)
     new = build.add("neg", (a,))
     row = build.add("max", (new,), {"axes": (1,), "keepdims": True})
     return [new, build.add("sub", (a, row))], {0: a}
@@ -169,7 +169,7 @@ def a_momentum_step(build: Build) -> Made:
 
 def checked(build: Build) -> Made:
     """The check comes after the update in the graph and must still see the old value."""
-    a, b = pair(build)
+    a, _b = pair(build)
     new = build.add("mul", (a, build.constant(np.array(np.inf, np.float32))))
     return [new, build.add("neg", (build.add("check_finite", (a,), {"names": ("a",)}),))], {0: a}
 

@@ -144,13 +144,17 @@ def test_rows_are_all_axes_but_the_last_with_unit_stride(pair: Pair) -> None:
         assert_shows_in(rows, flat, memory_of(array))
     elif array.size:
         copied = not np.may_share_memory(flat, array)
-        assert copied or (width > 1 and flat.strides[1] != flat.itemsize), "rows() refused a view that would do"
+        assert copied or (width > 1 and flat.strides[1] != flat.itemsize), (
+            "rows() refused a view that would do"
+        )
 
 
 def places(view: View) -> Array:
     """The byte offset of every element, from the definition."""
     index = np.indices(view.shape).reshape(len(view.shape), view.numel)
-    return view.offset + view.dtype.itemsize * (np.array(view.strides, np.int64).reshape(-1, 1) * index).sum(0)
+    return view.offset + view.dtype.itemsize * (np.array(view.strides, np.int64).reshape(-1, 1) * index).sum(
+        0
+    )
 
 
 @settings(max_examples=120, deadline=None, derandomize=True)

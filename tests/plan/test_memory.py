@@ -44,7 +44,9 @@ def test_what_lives_together_lies_apart_and_the_size_is_the_highest_end(kinds: l
             together = buffer.first <= other.last and other.first <= buffer.last
             if buffer.index < other.index and together:
                 ends = (buffer.offset + buffer.nbytes, other.offset + other.nbytes)
-                assert ends[0] <= other.offset or ends[1] <= buffer.offset or 0 in (buffer.nbytes, other.nbytes)
+                assert (
+                    ends[0] <= other.offset or ends[1] <= buffer.offset or 0 in (buffer.nbytes, other.nbytes)
+                )
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

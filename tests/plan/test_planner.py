@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.ops.parity import assert_same_bits, isas
 from tests.plan.hazards import contested
 from tests.plan.running import PLAIN, bytes_of, run, run_plan, without_donations
 from tests.property.graphs import arguments, graphs
+
 from volta.backends.null import NullTarget
 from volta.dtypes import float32
 from volta.errors import VerifyError
@@ -103,7 +103,9 @@ def assert_operands_are_apart(index: int, step: Step, touches: list[Touch]) -> N
             if not touch.writes and not other.writes:
                 continue
             in_place = step.kernel == "chain" and other.reads and np.array_equal(touch.places, other.places)
-            assert in_place or not np.intersect1d(touch.places, other.places).size, f"step {index} {step.kernel}"
+            assert in_place or not np.intersect1d(touch.places, other.places).size, (
+                f"step {index} {step.kernel}"
+            )
 
 
 def runs_between_barriers(plan: Plan) -> Iterator[list[int]]:
@@ -173,7 +175,9 @@ def test_lifetimes_the_arena_and_the_peak_are_exact(graph: Graph, policy: Policy
     for buffer in plan.buffers:
         assert (buffer.first, buffer.last) == found.get(buffer.index, (-1, -1))
     used = [plan.buffers[number] for number in found if plan.buffers[number].in_arena]
-    assert plan.arena_bytes == max((buffer.offset + buffer.nbytes for buffer in used if buffer.nbytes), default=0)
+    assert plan.arena_bytes == max(
+        (buffer.offset + buffer.nbytes for buffer in used if buffer.nbytes), default=0
+    )
     assert plan.arena_bytes >= max(live_bytes(plan), default=0)
     bound = sum(buffer.nbytes for buffer in plan.buffers if not buffer.in_arena)
     assert plan.peak_bytes == bound + plan.arena_bytes == sum(plan.bytes_by_memory().values())
@@ -341,7 +345,8 @@ def test_bytes_are_counted_by_who_owns_them() -> None:
     y = builder.add("add", (builder.add("mul", (x, w)), builder.add("mul", (s, c))))
     plan = plain(builder.freeze([y]))
     assert plan.bytes_by_memory() == {
-        "input": 16, "parameter": 16, "state": 16, "constant": 16, "temporary": plan.arena_bytes, "output": 16,
+        "input": 16, "parameter": 16, "state": 16, "constant": 16,
+        "temporary": plan.arena_bytes, "output": 16,
     }  # fmt: skip
 
 

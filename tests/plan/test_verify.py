@@ -150,7 +150,9 @@ def write_after_read(plan: Plan) -> None:
     """The state is read by one step and then written by the next."""
     step = find(plan, "chain", 1)
     step.barrier = True
-    reader = Step("copy", (whole(number(plan, Memory.OUTPUT)), whole(number(plan, Memory.STATE))), 1, step.node)
+    reader = Step(
+        "copy", (whole(number(plan, Memory.OUTPUT)), whole(number(plan, Memory.STATE))), 1, step.node
+    )
     plan.steps.insert(plan.steps.index(step), reader)
     step.barrier = False
 
@@ -222,7 +224,9 @@ def test_messages_name_the_step_and_the_buffer() -> None:
 
 def test_every_plan_is_verified_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not behind a flag: a planner that forgets its barriers is caught on the way to the backend."""
-    monkeypatch.setattr(planner, "barriers", lambda steps, buffers: [setattr(s, "barrier", False) for s in steps])
+    monkeypatch.setattr(
+        planner, "barriers", lambda steps, buffers: [setattr(s, "barrier", False) for s in steps]
+    )
     build = GraphBuilder()
     x = build.input("x", (SIZE, SIZE), float32)
     graph = build.freeze([build.add("softmax", (build.add("matmul", (x, x)),))])

@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from volta.errors import CheckpointError
-from volta.train import checkpoint as ck
 from volta.storage.tensorfile import canonical
+from volta.train import checkpoint as ck
 
 Content = tuple[object, ...]
 

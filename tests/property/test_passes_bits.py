@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.ops.parity import assert_same_bits
 from tests.plan.hazards import contested
 from tests.plan.running import PLAIN, run, without_donations
 from tests.property.graphs import FLOATS, arguments, graphs
+
 from volta import passes
 from volta.dtypes import float32
 from volta.ir.graph import Graph, GraphBuilder, Node
@@ -27,7 +27,12 @@ SPECIAL = np.array(
     np.float32,
 )  # fmt: skip
 LITERALS = st.sampled_from((0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 0.1, np.inf, np.nan, 2.0**-126, 2.0**127, 1e-45))
-ORDERS = (*((name,) for name in passes.PASSES), tuple(passes.PASSES), ("fuse", "epilogue"), ("epilogue", "fuse"))
+ORDERS = (
+    *((name,) for name in passes.PASSES),
+    tuple(passes.PASSES),
+    ("fuse", "epilogue"),
+    ("epilogue", "fuse"),
+)
 
 any_graph = graphs(max_steps=12, fused=True, donations=True) | contested()
 

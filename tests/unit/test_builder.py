@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.parity import assert_same_bits
 
 import volta as vt
-from tests.ops.parity import assert_same_bits
 from volta.errors import ShapeError, UsageError
 from volta.model.builder import INITIAL, Constant, Model, ModelBuilder, Normal, ParameterSpec, initial_value
 from volta.tensor import Tensor
@@ -34,7 +34,7 @@ def test_parameters_are_declared_in_order_with_shape_and_initial_values() -> Non
         "down.weight": ParameterSpec((6, 2), Normal(0.02)),
         "down.bias": ParameterSpec((2,), Constant(0.0)),
     }
-    assert list(model().parameters)[0] == "trunk.up.weight"
+    assert next(iter(model().parameters)) == "trunk.up.weight"
     assert model().size == 24 + 6 + 6 + 6 + 12 + 2
 
 
@@ -67,7 +67,10 @@ def test_building_runs_on_shapes_of_any_structure() -> None:
         return build.embedding("table", batch["tokens"], 5, 3) + build.rms_norm("norm", batch["x"])
 
     net = ModelBuilder.build(forward, {"x": vt.zeros((2, 3)), "tokens": vt.zeros((2,), "i32")})
-    assert {name: spec.shape for name, spec in net.parameters.items()} == {"table.weight": (5, 3), "norm.weight": (3,)}
+    assert {name: spec.shape for name, spec in net.parameters.items()} == {
+        "table.weight": (5, 3),
+        "norm.weight": (3,),
+    }
     batch = {"x": vt.ones((2, 3)), "tokens": vt.asarray([4, 0])}
     parameters = net.init(1)
     expected = parameters["table.weight"].numpy()[[4, 0]]
@@ -76,6 +79,7 @@ def test_building_runs_on_shapes_of_any_structure() -> None:
 
 def test_the_same_name_twice_is_one_parameter() -> None:
     """Tied weights: the embedding's table is also the output layer."""
+
     def tied(build: ModelBuilder, tokens: Tensor) -> Tensor:
         x = build.embedding("table", tokens, 5, 3)
         return x @ build.parameter("table.weight", (5, 3), Normal(0.02)).T
@@ -121,7 +125,9 @@ def test_initial_values_depend_on_seed_and_name_alone() -> None:
     for name, value in first.items():
         assert_same_bits(value.numpy(), again[name].numpy(), name)
     assert not np.array_equal(first["down.weight"].numpy(), other["down.weight"].numpy())
-    assert not np.array_equal(first["down.weight"].numpy().reshape(-1), first["trunk.up.weight"].numpy().reshape(-1)[:12])
+    assert not np.array_equal(
+        first["down.weight"].numpy().reshape(-1), first["trunk.up.weight"].numpy().reshape(-1)[:12]
+    )
     alone = initial_value("down.weight", ParameterSpec((6, 2), Normal(0.02)), 1)
     assert_same_bits(alone.numpy(), first["down.weight"].numpy())
     assert first["trunk.norm.weight"].numpy().tolist() == [1.0] * 6

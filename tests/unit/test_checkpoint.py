@@ -21,8 +21,8 @@ import safetensors.numpy
 
 from volta.dtypes import bfloat16, float32, int32
 from volta.errors import CheckpointError, DTypeError, UsageError
-from volta.train import checkpoint as ck
 from volta.storage import tensorfile
+from volta.train import checkpoint as ck
 from volta.train import checkpoint_format
 
 Bits = dict[str, tuple[str, tuple[int, ...], bytes]]

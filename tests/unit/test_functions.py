@@ -1,4 +1,4 @@
-"""The functions: NumPy's values, shapes and broadcasting, eager and compiled to the same bits, clear errors."""
+"""The functions: NumPy's values, shapes and broadcasting, eager = compiled, clear errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ops.parity import assert_same_bits
 
 import volta as vt
-from tests.ops.parity import assert_same_bits
 from volta import functions as F
 from volta.dtypes import bfloat16, float32, int32
 from volta.errors import DTypeError, IndexRangeError, NotFiniteError, ShapeError, UsageError
@@ -413,7 +413,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "add i32": (lambda: vt.add(Z, I), DTypeError, r"\[add\] b is i32: expected f32"),
     "exp i32": (lambda: vt.exp(I), DTypeError, r"\[exp\] x is i32: expected f32"),
-    "gelu": (lambda: vt.gelu(Z, "erf"), UsageError, r"\[gelu\] approximate is 'erf': expected 'none' or 'tanh'"),
+    "gelu": (
+        lambda: vt.gelu(Z, "erf"),
+        UsageError,
+        r"\[gelu\] approximate is 'erf': expected 'none' or 'tanh'",
+    ),
     "matmul": (
         lambda: vt.matmul(Z, Z),
         ShapeError,
@@ -429,9 +433,17 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ShapeError,
         r"\[sum\] axis is 2, the shape is \(2, 3\): expected -2 to 1",
     ),
-    "sum twice": (lambda: vt.sum(Z, (0, -2)), ShapeError, r"\[sum\] axis is \(0, -2\): expected each axis once"),
+    "sum twice": (
+        lambda: vt.sum(Z, (0, -2)),
+        ShapeError,
+        r"\[sum\] axis is \(0, -2\): expected each axis once",
+    ),
     "argmax empty": (lambda: vt.argmax(vt.zeros((2, 0))), ShapeError, r"\[argmax\] .*an empty axis"),
-    "squares over nothing": (lambda: vt.sum_squares(Z, ()), ShapeError, r"\[sum_squares\] .*at least one axis"),
+    "squares over nothing": (
+        lambda: vt.sum_squares(Z, ()),
+        ShapeError,
+        r"\[sum_squares\] .*at least one axis",
+    ),
     "reshape": (lambda: vt.reshape(Z, (4,)), ShapeError, r"\[reshape\] .*6 elements cannot become 4"),
     "reshape -1": (
         lambda: vt.reshape(Z, (-1, 4)),
@@ -453,7 +465,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "stack nothing": (lambda: vt.stack([]), UsageError, r"\[stack\] no tensors were given"),
     "stack axis": (lambda: vt.stack([Z], 3), ShapeError, r"\[stack\] axis is 3: expected -3 to 2"),
     "split": (lambda: vt.split(Z, (1, 1), 1), ShapeError, r"\[split\] .*sizes that add up to 3"),
-    "pad": (lambda: vt.pad(Z, ((1, 1),)), ShapeError, r"\[pad\] pad_width is .*: expected 2 pairs for shape \(2, 3\)"),
+    "pad": (
+        lambda: vt.pad(Z, ((1, 1),)),
+        ShapeError,
+        r"\[pad\] pad_width is .*: expected 2 pairs for shape \(2, 3\)",
+    ),
     "pad pairs": (lambda: vt.pad(Z, ((1, 1), (1,))), ShapeError, r"\[pad\] pad_width"),
     "pad negative": (lambda: vt.pad(Z, ((1, 1), (-1, 0))), ShapeError, r"\[pad\] .*none negative"),
     "cast": (lambda: vt.astype(Z, "i32"), DTypeError, r"\[cast\] x is f32, dtype is 'i32'"),
@@ -466,15 +482,27 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         UsageError,
         r"\[random_normal\] stream is -1: expected 0\.\.2\^32-1",
     ),
-    "dropout": (lambda: vt.dropout(Z, 1.0, vt.random_key(1)), UsageError, r"\[dropout\] p is 1\.0: expected 0 <= p < 1"),
+    "dropout": (
+        lambda: vt.dropout(Z, 1.0, vt.random_key(1)),
+        UsageError,
+        r"\[dropout\] p is 1\.0: expected 0 <= p < 1",
+    ),
     "softmax": (lambda: vt.softmax(Z, 2), ShapeError, r"\[softmax\] axis is 2"),
-    "softmax 0-d": (lambda: vt.softmax(vt.asarray(1.0)), ShapeError, r"\[softmax\] axis is -1, the shape is \(\)"),
+    "softmax 0-d": (
+        lambda: vt.softmax(vt.asarray(1.0)),
+        ShapeError,
+        r"\[softmax\] axis is -1, the shape is \(\)",
+    ),
     "cross_entropy": (
         lambda: vt.cross_entropy(Z, vt.zeros((3,), "i32")),
         ShapeError,
         r"\[cross_entropy\] logits are \(2, 3\), targets \(3,\): expected targets \(2,\)",
     ),
-    "cross_entropy targets": (lambda: vt.cross_entropy(Z, vt.zeros((2,))), DTypeError, r"targets is f32: expected i32"),
+    "cross_entropy targets": (
+        lambda: vt.cross_entropy(Z, vt.zeros((2,))),
+        DTypeError,
+        r"targets is f32: expected i32",
+    ),
     "target too large": (
         lambda: vt.cross_entropy(Z, vt.asarray([0, 3])),
         IndexRangeError,
@@ -490,7 +518,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         IndexRangeError,
         r"\[embedding\] index is 9: expected 0 to 1",
     ),
-    "negative token": (lambda: vt.embedding(vt.asarray([-1]), Z), IndexRangeError, r"\[embedding\] index is -1"),
+    "negative token": (
+        lambda: vt.embedding(vt.asarray([-1]), Z),
+        IndexRangeError,
+        r"\[embedding\] index is -1",
+    ),
     "take_along_axis": (
         lambda: vt.take_along_axis(Z, vt.zeros((3, 3), "i32"), 1),
         ShapeError,
@@ -512,7 +544,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         IndexRangeError,
         r"\[cache_update\] index is",
     ),
-    "names": (lambda: vt.check_finite(Z, ()), UsageError, r"\[check_finite\] names is \(\): expected at least one"),
+    "names": (
+        lambda: vt.check_finite(Z, ()),
+        UsageError,
+        r"\[check_finite\] names is \(\): expected at least one",
+    ),
     "rank": (lambda: vt.zeros((1,) * 6).reshape((1,) * 7), ShapeError, r"\[reshape\] .*rank 6 at most"),
 }
 

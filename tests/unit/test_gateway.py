@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.parity import assert_same_bits
 
 import volta as vt
-from tests.ops.parity import assert_same_bits
 from volta.backends.null import NullBackend
 from volta.dtypes import float32, int32
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError
@@ -64,7 +64,10 @@ def test_the_plan_tells_what_each_pass_did() -> None:
     [
         (lambda a: a[:1], r"\[run\] 1 inputs were given: expected 2"),
         (lambda a: [a[0].T, a[1]], r"\[run\] input x is float32\[3, 2\]: expected f32\[2,3\]"),
-        (lambda a: [a[0], a[1].astype(np.float64)], r"\[run\] input w is float64\[3, 2\]: expected f32\[3,2\]"),
+        (
+            lambda a: [a[0], a[1].astype(np.float64)],
+            r"\[run\] input w is float64\[3, 2\]: expected f32\[3,2\]",
+        ),
         (lambda a: [a[0].view(np.int32), a[1]], r"\[run\] input x is int32\[2, 3\]"),
     ],
 )
@@ -126,8 +129,8 @@ def test_one_executable_serves_many_threads_with_one_arena() -> None:
 
     def work(index: int) -> None:
         for _ in range(100):
-            if not np.array_equal(executable.run([cases[index]])[0], expected[index]):
-                wrong.append(index)
+            same = np.array_equal(executable.run([cases[index]])[0], expected[index])
+            wrong.extend([] if same else [index])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:

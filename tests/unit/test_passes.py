@@ -57,7 +57,9 @@ def test_passes_run_in_the_order_given_and_observe_sees_each() -> None:
 
 def test_all_passes_run_by_default_in_the_order_of_the_list() -> None:
     names: list[str] = []
-    passes.run(graph_of(lambda b, x: b.add("neg", (x,))), observe=lambda name, before, after: names.append(name))
+    passes.run(
+        graph_of(lambda b, x: b.add("neg", (x,))), observe=lambda name, before, after: names.append(name)
+    )
     assert names == list(passes.PASSES) == ["fold", "simplify", "cse", "dce", "fuse", "epilogue"]
 
 
@@ -104,6 +106,7 @@ def test_exact_operations_on_literals_are_computed() -> None:
 
 def test_folding_rounds_to_binary32_at_every_step() -> None:
     """(1 + 2^-24) - 1 is 0 in binary32."""
+
     def value(b: GraphBuilder, x: Node) -> Node:
         one = literal(b, 1.0)
         return b.add("sub", (b.add("add", (one, literal(b, 2.0**-24))), one))
@@ -204,7 +207,10 @@ STAY: dict[str, tuple[Build, list[str]]] = {
         lambda b, x: b.add("slice", (x,), {"start": (0, 0), "stop": (2, 3), "step": (1, 2)}),
         ["slice"],
     ),
-    "a broadcast that repeats": (lambda b, x: b.add("broadcast_to", (x,), {"shape": (4, 2, 3)}), ["broadcast_to"]),
+    "a broadcast that repeats": (
+        lambda b, x: b.add("broadcast_to", (x,), {"shape": (4, 2, 3)}),
+        ["broadcast_to"],
+    ),
     "1 * x where that broadcasts": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (4, 1, 1)))), ["mul"]),
     "a literal of several elements": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (3,)))), ["mul"]),
     "a value that only a run knows": (

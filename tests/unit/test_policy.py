@@ -1,4 +1,4 @@
-"""The runtime policy: explicit, nested, from the environment; what is not there is an error, never a fallback."""
+"""The runtime policy: explicit, nested, from the environment; never a fallback."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def test_the_default_is_auto_all_threads_and_strict() -> None:
         ({"device": "gpu"}, r"\[runtime\] device is 'gpu': expected one of auto, cpu, opencl, cuda"),
         ({"device": 1}, r"\[runtime\] device is 1: expected one of"),
         ({"isa": "sse"}, r"\[runtime\] isa is 'sse': expected one of auto, ref, avx2, avx512, amx"),
-        ({"determinism": "loose"}, r"\[runtime\] determinism is 'loose': expected one of strict, balanced, fast"),
+        (
+            {"determinism": "loose"},
+            r"\[runtime\] determinism is 'loose': expected one of strict, balanced, fast",
+        ),
         ({"threads": -1}, r"\[runtime\] threads is -1: expected 0 \(all\) to 256"),
         ({"threads": MOST_THREADS + 1}, r"\[runtime\] threads is 257"),
         ({"threads": 1.5}, r"\[runtime\] threads is 1\.5"),
@@ -134,7 +137,9 @@ def test_a_variable_that_means_nothing_is_an_error_at_use(
 def test_a_fresh_process_obeys_its_environment() -> None:
     code = "import volta as vt; print(vt.compile(lambda x: x + 1).lower(vt.ones((2,))).signature)"
     environment = {"VOLTA_ISA": "ref", "VOLTA_NUM_THREADS": "3", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith("cpu/ref/3 threads/")
 
 
@@ -154,7 +159,9 @@ def test_a_device_that_is_not_there_is_an_error(policy: Policy, message: str) ->
         gateway.resolve(policy)
 
 
-def test_a_pinned_instruction_set_that_the_processor_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pinned_instruction_set_that_the_processor_lacks_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No fallback: with all of them gone, only `auto` finds the reference."""
     ffi, lib = native.library()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.parity import assert_same_bits
 
 import volta as vt
-from tests.ops.parity import assert_same_bits
 from volta.dtypes import bfloat16, float32, int32
 from volta.errors import CheckpointError, UsageError
 from volta.tensor import Tensor
@@ -111,7 +111,10 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "long": (header(GOOD) + bytes(9), "is too long"),
     "no json": (b"\x04" + bytes(7) + b"{]]]" + bytes(8), "has a damaged header"),
     "dtype": (header({"x": {**GOOD["x"], "dtype": "F64"}}) + bytes(8), "has dtype 'F64': expected one of"),
-    "shape": (header({"x": {**GOOD["x"], "shape": [3]}}) + bytes(8), "its shape and dtype do not make 8 bytes"),
+    "shape": (
+        header({"x": {**GOOD["x"], "shape": [3]}}) + bytes(8),
+        "its shape and dtype do not make 8 bytes",
+    ),
     "negative": (header({"x": {**GOOD["x"], "shape": [-2]}}) + bytes(8), "expected a shape"),
     "gap": (header({"x": {**GOOD["x"], "data_offsets": [8, 16]}}) + bytes(16), "begins at 8: expected 0"),
     "claims": (header({"x": {"dtype": "F32"}}), "expected dtype, shape and data_offsets"),

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ops.parity import assert_same_bits
 
 import volta as vt
-from tests.ops.parity import assert_same_bits
 from volta.dtypes import bfloat16, bfloat16_from_float32, float32, float32_from_bfloat16, int32
 from volta.errors import DTypeError, ShapeError, UsageError
 from volta.tensor import Tensor, as_dtype, from_storage
@@ -287,7 +287,9 @@ def test_indexing_gives_what_numpy_gives(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=3)))
     values = numbers(*shape)
     index = data.draw(indices(shape))
-    assert_same_bits(vt.asarray(values)[index].numpy(), np.ascontiguousarray(values[index]).reshape(values[index].shape))
+    assert_same_bits(
+        vt.asarray(values)[index].numpy(), np.ascontiguousarray(values[index]).reshape(values[index].shape)
+    )
 
 
 def test_indexing_by_numpy_integers_and_of_other_dtypes() -> None:
@@ -324,7 +326,9 @@ def test_a_donated_tensor_says_so() -> None:
     assert repr(x) == "Tensor(donated, f32[2])"
     assert (x.shape, x.dtype) == ((2,), float32)
     for use in (x.numpy, x.item, lambda: x + 1, lambda: np.asarray(x), lambda: vt.compile(lambda y: y)(x)):
-        with pytest.raises(UsageError, match=r"donated to a compiled function: its memory is reused|\[item\]"):
+        with pytest.raises(
+            UsageError, match=r"donated to a compiled function: its memory is reused|\[item\]"
+        ):
             use()  # type: ignore[operator]
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.ops.parity import assert_same_bits
 
 import volta as vt
-from tests.ops.parity import assert_same_bits
 from volta import transform, tree
 from volta.errors import DTypeError, GradientError, UsageError
 from volta.runtime import gateway
@@ -62,7 +62,13 @@ def test_a_function_is_traced_once_per_set_of_shapes_and_types() -> None:
 def test_dtypes_and_structures_are_told_apart() -> None:
     fn = Counted(lambda x: x)
     compiled = vt.compile(fn)
-    for value in (vt.zeros((2,)), vt.zeros((2,), "i32"), [vt.zeros((2,))], (vt.zeros((2,)),), {"a": vt.zeros((2,))}):
+    for value in (
+        vt.zeros((2,)),
+        vt.zeros((2,), "i32"),
+        [vt.zeros((2,))],
+        (vt.zeros((2,)),),
+        {"a": vt.zeros((2,))},
+    ):
         compiled(value)
     assert fn.runs == 5
     assert isinstance(compiled([vt.zeros((2,))]), list)
@@ -72,7 +78,12 @@ def test_dtypes_and_structures_are_told_apart() -> None:
 def test_nested_arguments_and_results_keep_their_structure() -> None:
     def fn(batch: dict[str, Any], weights: list[tuple[Tensor, ...]]) -> dict[str, Any]:
         x = batch["x"] + batch["more"]["y"]
-        return {"out": [x * w for pair in weights for w in pair], "same": batch, "nothing": (), "text": "kept"}
+        return {
+            "out": [x * w for pair in weights for w in pair],
+            "same": batch,
+            "nothing": (),
+            "text": "kept",
+        }
 
     args = (
         {"x": tensor(2), "more": {"y": tensor(2, seed=1)}},
@@ -112,7 +123,9 @@ def test_static_values_that_are_equal_but_not_the_same_are_told_apart() -> None:
 def test_an_argument_that_cannot_be_compared_is_refused() -> None:
     compiled = vt.compile(lambda x, y: x)
     for value in (np.zeros(3), {1, 2}):
-        with pytest.raises(UsageError, match=r"\[compile\] unhashable type: .*: expected Tensors and hashable"):
+        with pytest.raises(
+            UsageError, match=r"\[compile\] unhashable type: .*: expected Tensors and hashable"
+        ):
             compiled(tensor(2), value)
 
 
@@ -257,7 +270,11 @@ def test_nothing_is_given_away_when_an_argument_is_refused() -> None:
         (lambda a, b: (a,), (1,), r"\[compile\] donate has 1: expected the function to give a tuple"),
         (lambda a, b: (a,), (2,), r"\[compile\] donate has 2: expected a position of 2 arguments"),
         (lambda a, b: (a,), (-1,), r"\[compile\] donate has -1: expected a position of 2 arguments"),
-        (lambda a, b: (vt.sum(a),), (0,), r"\[compile\] result 0 differs in structure or types from the argument"),
+        (
+            lambda a, b: (vt.sum(a),),
+            (0,),
+            r"\[compile\] result 0 differs in structure or types from the argument",
+        ),
         (lambda a, b: ([a],), (0,), r"\[compile\] result 0 differs in structure"),
     ],
 )
@@ -275,8 +292,13 @@ def test_roles_name_who_owns_the_memory() -> None:
         "input",
     ]
     donating = vt.compile(lambda s, x: (s * x,), donate=(0, 0))
-    assert [node.attrs["role"] for node in donating.traced(tensor(2), tensor(2)).graph.inputs] == ["state", "input"]
-    with pytest.raises(UsageError, match=r"\[compile\] 1 roles were given: expected one for each of 2 arguments"):
+    assert [node.attrs["role"] for node in donating.traced(tensor(2), tensor(2)).graph.inputs] == [
+        "state",
+        "input",
+    ]
+    with pytest.raises(
+        UsageError, match=r"\[compile\] 1 roles were given: expected one for each of 2 arguments"
+    ):
         vt.compile(lambda w, x: w, roles=("parameter",))(tensor(2), tensor(2))
 
 
@@ -400,7 +422,7 @@ def test_what_the_loss_does_not_depend_on_has_gradient_zero() -> None:
 def test_tensors_from_outside_are_constants_of_the_loss() -> None:
     for size in (3, SMALL + 1):
         outside = tensor(size, seed=1)
-        loss, grad = vt.value_and_grad(lambda x, outside=outside: vt.sum(x * outside))(tensor(size))
+        _, grad = vt.value_and_grad(lambda x, outside=outside: vt.sum(x * outside))(tensor(size))
         assert_same_bits(grad.numpy(), numbers(size, seed=1))
         inside = vt.compile(lambda x, y: vt.value_and_grad(lambda x: vt.sum(x * y))(x)[1])
         assert_same_bits(inside(tensor(size), outside).numpy(), grad.numpy())
@@ -425,10 +447,22 @@ def test_a_gradient_of_a_gradient_is_a_second_derivative() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x: vt.value_and_grad(lambda x: x)(x), UsageError, r"gave shape \(3,\): expected a scalar, shape \(\)"),
+        (
+            lambda x: vt.value_and_grad(lambda x: x)(x),
+            UsageError,
+            r"gave shape \(3,\): expected a scalar, shape \(\)",
+        ),
         (lambda x: vt.value_and_grad(lambda x: 3.0)(x), DTypeError, r"gave float: expected a scalar Tensor"),
-        (lambda x: vt.value_and_grad(lambda x: (vt.sum(x), x))(x), DTypeError, r"gave tuple: expected a scalar"),
-        (lambda x: vt.value_and_grad(vt.sum, 1)(x), UsageError, r"argnums has 1: expected a position of 1 arguments"),
+        (
+            lambda x: vt.value_and_grad(lambda x: (vt.sum(x), x))(x),
+            DTypeError,
+            r"gave tuple: expected a scalar",
+        ),
+        (
+            lambda x: vt.value_and_grad(vt.sum, 1)(x),
+            UsageError,
+            r"argnums has 1: expected a position of 1 arguments",
+        ),
         (lambda x: vt.value_and_grad(vt.sum, (0, -2))(x), UsageError, r"argnums has -2"),
         (
             lambda x: vt.value_and_grad(lambda i: vt.asarray(1.0))(vt.zeros((2,), "i32")),

@@ -67,10 +67,15 @@ def compare(libraries: list[str]) -> dict[str, dict[str, Any]]:
 def table(result: dict[str, dict[str, Any]]) -> str:
     """Markdown."""
     libraries = list(next(iter(result.values())))
-    lines = [f"| the same numbers, computed as | {' | '.join(libraries)} |", "|---" * (len(libraries) + 1) + "|"]
+    lines = [
+        f"| the same numbers, computed as | {' | '.join(libraries)} |",
+        "|---" * (len(libraries) + 1) + "|",
+    ]
     for way, cells in result.items():
-        shown = [cell if isinstance(cell, str) else f"{cell['share']:.1%} of {cell['elements']:,} differ"
-                 for cell in cells.values()]
+        shown = [
+            cell if isinstance(cell, str) else f"{cell['share']:.1%} of {cell['elements']:,} differ"
+            for cell in cells.values()
+        ]
         lines.append(f"| {way} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 
@@ -98,9 +103,12 @@ def _attention(side: int, q: Array, k: Array, v: Array) -> Array:
 
 def inputs() -> tuple[Array, ...]:
     """Rows [64, 768], weights [768, 768], and q, k, v [1, 12, 256, 64], uniform in [-1, 1)."""
+
     def draw(stream: int, *shape: int) -> Array:
         words = blocks(0, stream, 0, -(-math.prod(shape) // 4)).reshape(-1)[: math.prod(shape)]
-        return ((words >> np.uint64(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)).reshape(shape)
+        return ((words >> np.uint64(8)).astype(np.float32) * np.float32(2**-23) - np.float32(1)).reshape(
+            shape
+        )
 
     shape = (1, HEADS, TIME, HEAD)
     return draw(0, BATCH, WIDTH), draw(1, WIDTH, WIDTH), draw(2, *shape), draw(3, *shape), draw(4, *shape)
@@ -109,8 +117,18 @@ def inputs() -> tuple[Array, ...]:
 def _run(library: str, what: str, side: int, environment: dict[str, str]) -> Array:
     with TemporaryDirectory() as scratch:
         out = Path(scratch) / "out.npy"
-        command = [sys.executable, "-m", "volta.bench.bits", "--worker", f"{library}:{what}:{side}", "--out", str(out)]
-        done = subprocess.run(command, env={**os.environ, **environment}, check=False, capture_output=True, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "volta.bench.bits",
+            "--worker",
+            f"{library}:{what}:{side}",
+            "--out",
+            str(out),
+        ]
+        done = subprocess.run(
+            command, env={**os.environ, **environment}, check=False, capture_output=True, text=True
+        )
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
             raise VoltaError(f"[bench] {library} could not run: {last}")

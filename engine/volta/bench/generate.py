@@ -33,7 +33,9 @@ def main() -> None:
     given = _arguments()
     try:
         with runtime(threads=given.threads):
-            result = compare(replace(named(given.config), context=2 * given.position), given.position, given.rounds)
+            result = compare(
+                replace(named(given.config), context=2 * given.position), given.position, given.rounds
+            )
     except VoltaError as error:
         sys.exit(f"bench: {error}")
     result |= {"config": given.config, "threads": given.threads}
@@ -77,7 +79,7 @@ def _line(result: dict[str, Any]) -> str:
     return (
         f"{result['config']} at position {result['position']}, {result['threads'] or 'all'} threads: "
         f"{result['cached_ms']:.2f} ms with the cache, {result['recomputed_ms']:.2f} ms recomputed, "
-        f"{result['ratio']:.1f} times faster (at least {result['least_ratio']:.1f}); logits equal in every bit\n"
+        f"{result['ratio']:.1f} times faster (at least {result['least_ratio']:.1f}); logits equal\n"
     )
 
 

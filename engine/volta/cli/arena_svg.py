@@ -14,7 +14,9 @@ def draw(plan: Plan) -> str:
     """SVG: one rectangle per arena buffer, as wide as its life and as high as its bytes."""
     steps, total = max(1, len(plan.steps)), max(1, plan.arena_bytes)
     across, up = (WIDTH - LEFT - 16) / steps, (HEIGHT - BOTTOM - TOP) / total
-    parts = [_rectangle(buffer, across, up) for buffer in plan.buffers if buffer.in_arena and buffer.first >= 0]
+    parts = [
+        _rectangle(buffer, across, up) for buffer in plan.buffers if buffer.in_arena and buffer.first >= 0
+    ]
     axis = HEIGHT - BOTTOM
     parts += [
         f'<line x1="{LEFT}" y1="{axis}" x2="{WIDTH - 16}" y2="{axis}" class="axis"/>',
@@ -42,7 +44,9 @@ def _rectangle(buffer: Buffer, across: float, up: float) -> str:
     width = (buffer.last - buffer.first + 1) * across
     height = buffer.nbytes * up
     y = HEIGHT - BOTTOM - buffer.offset * up - height
-    said = f"{buffer.name}: {buffer.nbytes:,} bytes at {buffer.offset:,}, steps {buffer.first} to {buffer.last}"
+    said = (
+        f"{buffer.name}: {buffer.nbytes:,} bytes at {buffer.offset:,}, steps {buffer.first} to {buffer.last}"
+    )
     return (
         f'<rect class="b" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" '
         f'fill="{COLOURS[buffer.memory]}"><title>{escape(said)}</title></rect>'

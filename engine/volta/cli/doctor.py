@@ -67,7 +67,7 @@ def command(
 
 def findings() -> list[Finding]:
     """Everything worth knowing, in order of importance."""
-    found = [
+    return [
         Finding(
             "volta",
             f"{__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}",
@@ -80,7 +80,6 @@ def findings() -> list[Finding]:
         _opencl(),
         _cuda(),
     ]
-    return found
 
 
 def _kernels() -> list[Finding]:

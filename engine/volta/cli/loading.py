@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from volta.dtypes import aligned_copy, float32
+from volta.errors import CheckpointError, UsageError
 from volta.model.builder import Model
 from volta.model.config import Config, from_dict
 from volta.model.transformer import tinylm
 from volta.tensor import Tensor, from_storage
-from volta.errors import CheckpointError, UsageError
 from volta.train.checkpoint import Checkpoint, expect, load
 
 
@@ -24,5 +24,7 @@ def load_model(path: Path) -> tuple[Checkpoint, Config, Model, dict[str, Tensor]
         ) from error
     model = tinylm(config)
     expect(checkpoint, {name: spec.shape for name, spec in model.parameters.items()})
-    parameters = {name: from_storage(aligned_copy(array), float32) for name, array in checkpoint.parameters.items()}
+    parameters = {
+        name: from_storage(aligned_copy(array), float32) for name, array in checkpoint.parameters.items()
+    }
     return checkpoint, config, model, parameters

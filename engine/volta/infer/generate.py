@@ -117,7 +117,7 @@ class Generator:
         streams: Sequence[int] | None = None,
         chunk: int = 0,
     ) -> Iterator[Tokens]:
-        """Yields `count` tokens [B] one by one. streams: one per row, its own draws (0, 1, ... by default)."""
+        """Yields `count` tokens [B] one by one. streams: of each row's draws (0, 1, ... by default)."""
         rows = list(range(self.batch)) if streams is None else list(streams)
         check_request(prompts, count, self.config, self.batch, seed, rows)
         if count == 0:

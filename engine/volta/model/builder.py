@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from volta import functions as F
+from volta import tree
 from volta.errors import ShapeError, UsageError
 from volta.ir.graph import Shape
 from volta.tensor import Tensor
-from volta.transform import is_tensor
 from volta.trace import Trace
-from volta import tree
+from volta.transform import is_tensor
 
 INITIAL = 2**32 - 1  # the Philox step of initial values; training steps stay below it
 

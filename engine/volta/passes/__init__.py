@@ -27,8 +27,11 @@ PASSES: dict[str, Pass] = {
 }
 
 
-def run(graph: Graph, names: Iterable[str] | None = None,
-        observe: Callable[[str, Graph, Graph], None] | None = None) -> Graph:
+def run(
+    graph: Graph,
+    names: Iterable[str] | None = None,
+    observe: Callable[[str, Graph, Graph], None] | None = None,
+) -> Graph:
     """Verifies the graph, then runs the named passes (all by default) in order, verifying after each.
 
     observe(name, before, after) sees every pass's effect.

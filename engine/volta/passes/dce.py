@@ -21,5 +21,6 @@ def drop_dead(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node in needed and node not in new:
             new[node] = builder.add(node.op, (new[source] for source in node.inputs), node.attrs)
-    return builder.freeze([new[node] for node in graph.outputs],
-                          {output: new[node] for output, node in graph.donations.items()})
+    return builder.freeze(
+        [new[node] for node in graph.outputs], {output: new[node] for output, node in graph.donations.items()}
+    )

@@ -61,7 +61,9 @@ def _emit(graph: Graph, groups: Groups, pairs: dict[Node, Node]) -> Graph:
         product = matmul_of[node]
         arguments = list(dict.fromkeys([*product.inputs, *(s for s in node.inputs if s is not product)]))
         body = GraphBuilder()
-        inner = {source: body.input(f"a{i}", source.shape, source.dtype) for i, source in enumerate(arguments)}
+        inner = {
+            source: body.input(f"a{i}", source.shape, source.dtype) for i, source in enumerate(arguments)
+        }
         inner[product] = body.add("matmul", (inner[s] for s in product.inputs), product.attrs)
         if node.op == "fused":
             results = list(body.inline(node.attrs["body"], [inner[s] for s in node.inputs]))  # type: ignore[arg-type]
@@ -91,5 +93,6 @@ def _emit(graph: Graph, groups: Groups, pairs: dict[Node, Node]) -> Graph:
             else:
                 stack.pop()
                 place(node)
-    return builder.freeze([new[node] for node in graph.outputs],
-                          {output: new[node] for output, node in graph.donations.items()})
+    return builder.freeze(
+        [new[node] for node in graph.outputs], {output: new[node] for output, node in graph.donations.items()}
+    )

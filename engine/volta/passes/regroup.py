@@ -80,13 +80,17 @@ def emit(groups: Groups, chosen: Iterable[int]) -> Graph:
         arguments = groups.external_inputs(group)
         inside = set(members)
         body = GraphBuilder()
-        inner = {source: body.input(f"a{i}", source.shape, source.dtype) for i, source in enumerate(arguments)}
+        inner = {
+            source: body.input(f"a{i}", source.shape, source.dtype) for i, source in enumerate(arguments)
+        }
         for node in members:
             inner[node] = body.add(node.op, (inner[s] for s in node.inputs), node.attrs)
         outward = [n for n in members if n in results or any(user not in inside for user in users[n])]
         if not outward:
             return  # nothing needs this group
-        node = builder.add("fused", (new[s] for s in arguments), {"body": body.freeze([inner[n] for n in outward])})
+        node = builder.add(
+            "fused", (new[s] for s in arguments), {"body": body.freeze([inner[n] for n in outward])}
+        )
         for i, member in enumerate(outward):
             new[member] = builder.result(node, i)
 
@@ -103,8 +107,9 @@ def emit(groups: Groups, chosen: Iterable[int]) -> Graph:
                 done = stack.pop()
                 if groups.members[done][0] not in new and not _emitted(groups, done, new):
                     place(done)
-    return builder.freeze([new[node] for node in graph.outputs],
-                          {output: new[node] for output, node in graph.donations.items()})
+    return builder.freeze(
+        [new[node] for node in graph.outputs], {output: new[node] for output, node in graph.donations.items()}
+    )
 
 
 def _emitted(groups: Groups, group: int, new: dict[Node, Node]) -> bool:

@@ -12,4 +12,6 @@ def enforce(plan: Plan, max_bytes: int | None) -> None:
         return
     largest = sorted(plan.buffers, key=lambda buffer: -buffer.nbytes)[:5]
     names = ", ".join(f"{buffer.name} ({buffer.memory}, {buffer.nbytes:,} bytes)" for buffer in largest)
-    raise BudgetError(f"[plan] needs {plan.peak_bytes:,} bytes, the budget is {max_bytes:,}: largest are {names}")
+    raise BudgetError(
+        f"[plan] needs {plan.peak_bytes:,} bytes, the budget is {max_bytes:,}: largest are {names}"
+    )

@@ -250,7 +250,12 @@ class Planner:
                     node = node.inputs[0]
                 base = self._base[node]
                 direct = base[0] is (node.inputs[0] if node.op == "result" else node)  # no part of a split
-                if direct and base[0].op in lower.STRIDED_RESULTS and base not in slots and base not in self._homes:
+                if (
+                    direct
+                    and base[0].op in lower.STRIDED_RESULTS
+                    and base not in slots
+                    and base not in self._homes
+                ):
                     slots[base] = (concat, index, chain)
         return slots
 

@@ -26,8 +26,10 @@ def instructions(
     handed = [(node, register) for node, register in outputs if node in sources and sources[node] != register]
     last_read = {source: index for index, node in enumerate(body) for source in node.inputs}
     last_read.update((node, len(body)) for node, _ in handed)
-    ends = {register: max((last_read.get(node, -1) for node, r in sources.items() if r == register), default=-1)
-            for register in sources.values()}
+    ends = {
+        register: max((last_read.get(node, -1) for node, r in sources.items() if r == register), default=-1)
+        for register in sources.values()
+    }
     wanted: dict[Node, list[int]] = {}
     for node, register in outputs:
         wanted.setdefault(node, []).append(register)

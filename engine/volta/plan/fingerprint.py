@@ -34,7 +34,9 @@ def _feed(digest: hashlib._Hash, graph: Graph) -> None:
             digest.update(f"\0{key}=".encode())
             _feed_attr(digest, node.attrs[key])
     donations = sorted((output, position[node]) for output, node in graph.donations.items())
-    digest.update(f"\n{[position[n] for n in graph.inputs]}{[position[n] for n in graph.outputs]}{donations}".encode())
+    digest.update(
+        f"\n{[position[n] for n in graph.inputs]}{[position[n] for n in graph.outputs]}{donations}".encode()
+    )
 
 
 def _feed_attr(digest: hashlib._Hash, value: Attr) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from volta.dtypes import DType
 from volta.ir.graph import Shape
@@ -45,14 +46,18 @@ class View:
         one period, and within it their bytes are apart (the columns of q, k and v in rows of qkv)."""
         size = self.dtype.itemsize
         return size == other.dtype.itemsize and any(
-            _apart(_window(self, period), _window(other, period)) for period in {*self.strides, *other.strides} if period > 1
+            _apart(_window(self, period), _window(other, period))
+            for period in {*self.strides, *other.strides}
+            if period > 1
         )
 
     def same_place(self, other: View) -> bool:
         """Whether every element of `other` lies where the same element of this view lies."""
-        return (self.buffer, self.offset, self.dtype) == (other.buffer, other.offset, other.dtype) and _squeeze(
-            self.shape, self.strides
-        ) == _squeeze(other.shape, other.strides)
+        return (self.buffer, self.offset, self.dtype) == (
+            other.buffer,
+            other.offset,
+            other.dtype,
+        ) and _squeeze(self.shape, self.strides) == _squeeze(other.shape, other.strides)
 
     def transpose(self, axes: Sequence[int]) -> View:
         return self._with(tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes))
@@ -84,7 +89,7 @@ class View:
             return None
         for old, new in groups:
             sizes = [(self.shape[a], self.strides[a]) for a in old if self.shape[a] != 1]
-            for (_, outer), (size, inner) in zip(sizes, sizes[1:], strict=False):
+            for (_, outer), (size, inner) in pairwise(sizes):
                 if outer != size * inner:
                     return None
             running = sizes[-1][1] if sizes else 1

@@ -101,7 +101,9 @@ def reads_in_place(node: Node, operand: int, source: Node, donated: Node) -> boo
     if node.op in IN_PLACE:
         return operand == 0 and source is donated
     flat = source is donated and all(kind.shape == donated.shape for kind in node.types)
-    return flat and (OPS[node.op].kind == "elementwise" or (node.op == "fused" and not _has_matmul(_body(node))))
+    return flat and (
+        OPS[node.op].kind == "elementwise" or (node.op == "fused" and not _has_matmul(_body(node)))
+    )
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -109,11 +111,19 @@ def reads_in_place(node: Node, operand: int, source: Node, donated: Node) -> boo
 
 def _row(planner: Planner, node: Node, row: Row) -> None:
     count = len(node.types)
-    inputs = [_arrange(planner, source, layout, planner.view(source))
-              for source, layout in zip(node.inputs, row.layouts[count:], strict=True)]
-    outputs = [planner.allocate_as(node, index, row.stored) if row.stored and row.layouts[index] == "u"
-               else _recast(planner.allocate(node, index), row.layouts[index]) for index in range(count)]
-    planner.emit(node, row.kernel or node.op, (*outputs, *inputs), count, row.ints(node.attrs), row.floats(node.attrs))
+    inputs = [
+        _arrange(planner, source, layout, planner.view(source))
+        for source, layout in zip(node.inputs, row.layouts[count:], strict=True)
+    ]
+    outputs = [
+        planner.allocate_as(node, index, row.stored)
+        if row.stored and row.layouts[index] == "u"
+        else _recast(planner.allocate(node, index), row.layouts[index])
+        for index in range(count)
+    ]
+    planner.emit(
+        node, row.kernel or node.op, (*outputs, *inputs), count, row.ints(node.attrs), row.floats(node.attrs)
+    )
 
 
 def _arrange(planner: Planner, source: Node, layout: str, view: View) -> View:
@@ -262,7 +272,9 @@ def _reduce(planner: Planner, node: Node) -> None:
         if final:
             target = View(out.buffer, out.offset, shape, contiguous_strides(shape), out.dtype)
         else:
-            target = planner.scratch(TensorType(shape, source.dtype), f"%{node.id} {node.op} over axis {axis}")
+            target = planner.scratch(
+                TensorType(shape, source.dtype), f"%{node.id} {node.op} over axis {axis}"
+            )
         mean = node.op == "mean" and final
         planner.emit(node, "reduce", (target, source), 1, (kind, axis, int(mean)), (factor if mean else 1.0,))
         source = target
@@ -282,8 +294,14 @@ def _fused(planner: Planner, node: Node) -> None:
         _chain(planner, node, inner, arguments, list(body.outputs), body)
 
 
-def _chain(planner: Planner, node: Node, inner: list[Node], arguments: list[Node], results: list[Node],
-           body: Graph | None = None) -> None:
+def _chain(
+    planner: Planner,
+    node: Node,
+    inner: list[Node],
+    arguments: list[Node],
+    results: list[Node],
+    body: Graph | None = None,
+) -> None:
     """One step over tiles: outputs..., inputs... Every operand is seen in the outputs' shape."""
     shape = results[0].shape
     values = list(body.inputs) if body is not None else list(dict.fromkeys(arguments))
@@ -295,10 +313,14 @@ def _chain(planner: Planner, node: Node, inner: list[Node], arguments: list[Node
     taken: set[int] = set()
     for index in range(len(results)):
         home = planner.home(node, index)
-        candidates = [k for k, (source, view) in enumerate(zip(sources, views, strict=True))
-                      if view.buffer not in taken and planner.view(source).shape == shape
-                      and (view.buffer == home or (home is None and planner.dies_here(source, node)))
-                      and all(view == other for other in views if other.buffer == view.buffer)]
+        candidates = [
+            k
+            for k, (source, view) in enumerate(zip(sources, views, strict=True))
+            if view.buffer not in taken
+            and planner.view(source).shape == shape
+            and (view.buffer == home or (home is None and planner.dies_here(source, node)))
+            and all(view == other for other in views if other.buffer == view.buffer)
+        ]
         if candidates:
             view = views[candidates[0]]
             taken.add(view.buffer)
@@ -306,9 +328,12 @@ def _chain(planner: Planner, node: Node, inner: list[Node], arguments: list[Node
             shared[index] = len(results) + operands.index(view)
         else:
             outputs.append(planner.allocate(node, index))
-    registers = {value: len(results) + operands.index(view) for value, view in zip(values, views, strict=True)}
-    code, temporaries = instructions(inner, registers, [(r, i) for i, r in enumerate(results)], shared,
-                                     len(results) + len(operands))
+    registers = {
+        value: len(results) + operands.index(view) for value, view in zip(values, views, strict=True)
+    }
+    code, temporaries = instructions(
+        inner, registers, [(r, i) for i, r in enumerate(results)], shared, len(results) + len(operands)
+    )
     planner.emit(node, "chain", (*outputs, *operands), len(outputs), code=code, temporaries=temporaries)
 
 
@@ -316,7 +341,9 @@ def _matmul_alone(planner: Planner, node: Node) -> None:
     _matmul(planner, node, [node], {source: source for source in node.inputs}, [node])
 
 
-def _matmul(planner: Planner, node: Node, inner: list[Node], argument: dict[Node, Node], results: list[Node]) -> None:
+def _matmul(
+    planner: Planner, node: Node, inner: list[Node], argument: dict[Node, Node], results: list[Node]
+) -> None:
     """Operand 0 accumulates the product, then the epilogue runs over it while it is in cache."""
     product, *epilogue = inner
     order = sorted(range(len(results)), key=lambda index: results[index] is not product)
@@ -325,7 +352,9 @@ def _matmul(planner: Planner, node: Node, inner: list[Node], argument: dict[Node
     k = product.inputs[0].shape[-1]
     a = planner.view(argument[product.inputs[0]]).broadcast((*batch, m, k))
     b = planner.view(argument[product.inputs[1]]).broadcast((*batch, k, n))
-    extras = [value for value in argument if value not in product.inputs or any(value in e.inputs for e in epilogue)]
+    extras = [
+        value for value in argument if value not in product.inputs or any(value in e.inputs for e in epilogue)
+    ]
     extra_views = [planner.view(argument[value]).broadcast(product.shape) for value in extras]
     if batch and all(stride == 0 or size == 1 for stride, size in zip(b.strides[:-2], batch, strict=True)):
         merged = _merge_batch(outputs, a, extra_views, batch, m, n, k)
@@ -335,15 +364,26 @@ def _matmul(planner: Planner, node: Node, inner: list[Node], argument: dict[Node
     registers = {value: len(outputs) + 2 + index for index, value in enumerate(extras)}
     registers[product] = 0
     shared = {} if results[order[0]] is product else {0: 0}
-    targets = [(results[index], register) for register, index in enumerate(order) if results[index] is not product
-               or register > 0]
+    targets = [
+        (results[index], register)
+        for register, index in enumerate(order)
+        if results[index] is not product or register > 0
+    ]
     code, temporaries = instructions(epilogue, registers, targets, shared, len(outputs) + 2 + len(extras))
-    planner.emit(node, "matmul", (*outputs, a, b, *extra_views), len(outputs), (len(outputs),), code=code,
-                 temporaries=temporaries)
+    planner.emit(
+        node,
+        "matmul",
+        (*outputs, a, b, *extra_views),
+        len(outputs),
+        (len(outputs),),
+        code=code,
+        temporaries=temporaries,
+    )
 
 
-def _merge_batch(outputs: list[View], a: View, extras: list[View], batch: list[int], m: int, n: int,
-                 k: int) -> tuple[list[View], View, list[View]] | None:
+def _merge_batch(
+    outputs: list[View], a: View, extras: list[View], batch: list[int], m: int, n: int, k: int
+) -> tuple[list[View], View, list[View]] | None:
     """[.., m, k] @ [k, n] as one [M, k] @ [k, n], where every operand allows it."""
     rows = m
     for size in batch:
@@ -372,7 +412,7 @@ def _shape(attrs: Attrs, name: str) -> tuple[int, ...]:
     return tuple(attrs[name])  # type: ignore[arg-type]
 
 
-RULES: dict[str, Callable[["Planner", Node], None]] = {
+RULES: dict[str, Callable[[Planner, Node], None]] = {
     "input": _input,
     "constant": _constant,
     "result": _result,

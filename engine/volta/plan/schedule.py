@@ -54,5 +54,8 @@ def _range(view: View, buffers: Sequence[Buffer]) -> Range:
 
 
 def _meet(some: Sequence[Range], others: Sequence[Range]) -> bool:
-    return any(a == b and low < other_high and other_low < high
-               for a, low, high in some for b, other_low, other_high in others)
+    return any(
+        a == b and low < other_high and other_low < high
+        for a, low, high in some
+        for b, other_low, other_high in others
+    )

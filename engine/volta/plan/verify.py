@@ -38,7 +38,8 @@ def _inputs_live(plan: Plan) -> Iterator[str]:
     for index, step in enumerate(plan.steps):
         for view in step.reads():
             if view.buffer not in written and view.numel:
-                yield f"step {index} {step.kernel} reads {plan.buffers[view.buffer].name} before anything writes it"
+                name = plan.buffers[view.buffer].name
+                yield f"step {index} {step.kernel} reads {name} before anything writes it"
         written |= {view.buffer for view in step.writes()}
 
 
@@ -46,7 +47,11 @@ def _outputs_written(plan: Plan) -> Iterator[str]:
     """Every output buffer is written; a donated input may also come back as it was."""
     written = {view.buffer for step in plan.steps for view in step.writes()}
     for index, number in enumerate(plan.outputs):
-        if number not in written and plan.buffers[number].memory is Memory.OUTPUT and plan.buffers[number].nbytes:
+        if (
+            number not in written
+            and plan.buffers[number].memory is Memory.OUTPUT
+            and plan.buffers[number].nbytes
+        ):
             yield f"output {index} is never written"
 
 
@@ -142,7 +147,9 @@ def _conflict(plan: Plan, a: Step, b: Step) -> bool:
 
 
 def _written(plan: Plan, step: Step) -> list[tuple[int, int, int]]:
-    views = step.operands if step.kernel == "check_finite" else step.writes()  # its readers wait for the verdict
+    views = (
+        step.operands if step.kernel == "check_finite" else step.writes()
+    )  # its readers wait for the verdict
     spans = [(view.buffer, *view.extent()) for view in views]
     if step.workspace is not None:
         spans.append((step.workspace, 0, plan.buffers[step.workspace].nbytes))

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 
-import numpy as np
-
 from volta import passes
 from volta.backends.base import Array, Backend, Program
 from volta.backends.cpu import native
@@ -34,7 +32,9 @@ class Executable:
         self.program = program
         self.input_types = tuple(node.type for node in plan.graph.inputs)
         self.output_types = tuple(node.type for node in plan.graph.outputs)
-        self._bound_buffers = [b.index for b in plan.buffers if not b.in_arena and b.memory is not Memory.CONSTANT]
+        self._bound_buffers = [
+            b.index for b in plan.buffers if not b.in_arena and b.memory is not Memory.CONSTANT
+        ]
         self._lock = Lock()
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -54,8 +54,10 @@ class Executable:
         arrays: dict[int, Array] = {}
         for node, number, array in zip(self.plan.graph.inputs, self.plan.inputs, inputs, strict=True):
             if array.shape != node.shape or array.dtype != node.dtype.numpy:
-                raise UsageError(f"[run] input {node.attrs['name']} is {array.dtype}{list(array.shape)}: "
-                                 f"expected {node.type}")
+                raise UsageError(
+                    f"[run] input {node.attrs['name']} is {array.dtype}{list(array.shape)}: "
+                    f"expected {node.type}"
+                )
             arrays[number] = array if array.flags.c_contiguous else aligned_copy(array)
         outputs = []
         for kind, number in zip(self.output_types, self.plan.outputs, strict=True):
@@ -77,7 +79,9 @@ class Executable:
         if isinstance(error, NotFiniteError):  # value is the flat index of an element of operand 0
             row = value // node.inputs[0].shape[-1]
             return NotFiniteError(f"[{node.op}] row {row} is NaN or infinite", error.step, error.detail)
-        return IndexRangeError(f"[{node.op}] index is {value}: expected 0 to {limit - 1}", error.step, error.detail)
+        return IndexRangeError(
+            f"[{node.op}] index is {value}: expected 0 to {limit - 1}", error.step, error.detail
+        )
 
 
 class Session:
@@ -108,7 +112,7 @@ _op_cache: PlanCache[Executable] = PlanCache(2048)
 
 
 def compile(graph: Graph, policy: Policy | None = None) -> Executable:
-    """The executable for a graph under a policy (the current one by default), from the cache if it is there."""
+    """The executable for a graph under a policy (the current one by default), from the cache or made."""
     policy = policy or current()
     backend = resolve(policy)
     key = fingerprint.fingerprint(graph, *_flags(policy, backend))
@@ -192,7 +196,11 @@ def _sized(graph: Graph, policy: Policy, backend: Backend) -> Backend:
 def _work(graph: Graph) -> int:
     """Operations and bytes of all nodes: a rough measure of time."""
     return sum(
-        sum(OPS[node.op].cost(tuple(kind for source in node.inputs for kind in source.types), node.types, node.attrs))
+        sum(
+            OPS[node.op].cost(
+                tuple(kind for source in node.inputs for kind in source.types), node.types, node.attrs
+            )
+        )
         for node in graph.nodes
         if node.op != "result"
     )
@@ -201,8 +209,13 @@ def _work(graph: Graph) -> int:
 def _plan(graph: Graph, policy: Policy, backend: Backend) -> Plan:
     effects: list[tuple[str, int, int]] = []
     final = passes.run(graph, policy.passes, lambda name, a, b: effects.append((name, len(a), len(b))))
-    made = build.build(final, backend.target, flags=_flags(policy, backend), max_bytes=policy.max_bytes,
-                       passes=tuple(effects))
+    made = build.build(
+        final,
+        backend.target,
+        flags=_flags(policy, backend),
+        max_bytes=policy.max_bytes,
+        passes=tuple(effects),
+    )
     verify.verify(made)
     return made
 
@@ -213,5 +226,14 @@ def _single(op: str, types: tuple[TensorType, ...], attrs: Attrs) -> Graph:
     return builder.freeze(builder.results(op, inputs, attrs))
 
 
-__all__ = ["Executable", "Session", "cache_statistics", "clear_caches", "compile", "compile_op", "cpu_info", "plan",
-           "resolve"]
+__all__ = [
+    "Executable",
+    "Session",
+    "cache_statistics",
+    "clear_caches",
+    "compile",
+    "compile_op",
+    "cpu_info",
+    "plan",
+    "resolve",
+]

@@ -80,8 +80,14 @@ def runtime(
     >>> with vt.runtime(device="cpu", threads=2, isa="avx2", determinism="strict"):
     ...     y = vt.matmul(a, b)
     """
-    given: dict[str, Any] = {"device": device, "threads": threads, "isa": isa, "determinism": determinism,
-             "max_bytes": max_bytes, "passes": passes}
+    given: dict[str, Any] = {
+        "device": device,
+        "threads": threads,
+        "isa": isa,
+        "determinism": determinism,
+        "max_bytes": max_bytes,
+        "passes": passes,
+    }
     policy = replace(current(), **{name: value for name, value in given.items() if value is not None})
     token = _current.set(policy)
     try:

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from volta.dtypes import DType
 from volta.errors import CheckpointError, UsageError
 from volta.storage import atomic, tensorfile
-from volta.train.checkpoint_format import Checkpoint, check_metadata, decode, encode, weights_sha256
 from volta.storage.tensorfile import dtype_of, printable
+from volta.train.checkpoint_format import Checkpoint, check_metadata, decode, encode, weights_sha256
 
 __all__ = [
     "Checkpoint",

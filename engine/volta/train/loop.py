@@ -135,7 +135,8 @@ class Trainer:
                 for name, value in parameters.items()
             }
             state = {
-                name: from_storage(aligned_copy(start.optimizer[name]), value.dtype) for name, value in state.items()
+                name: from_storage(aligned_copy(start.optimizer[name]), value.dtype)
+                for name, value in state.items()
             }
         shape = (settings.shards, settings.batch, settings.config.context)
         self._call = compiled.bind(
@@ -182,7 +183,7 @@ class Trainer:
         return checkpoints.weights_sha256(self.parameters)
 
     def advance(self) -> Report:
-        """One step. Raises NotFiniteError (nothing was updated then), naming step, tensor, last checkpoint."""
+        """One step. Raises NotFiniteError (nothing was updated), naming step, tensor, last checkpoint."""
         settings = self.settings
         _, _, tokens, targets, rate, key = self._call.arguments
         inputs, wanted = self._batches.at(self.step)
