@@ -11,10 +11,11 @@
 #include <sched.h>
 #endif
 
+#include "cpu/x86.h"
 #include "volta.h"
 
 int volta_cpu_isa_supported(int isa) {
-#if defined(__x86_64__)
+#if defined(VOLTA_X86)
   /* These predicates include the operating system's saving of the wide registers (XCR0). */
   int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

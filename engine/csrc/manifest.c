@@ -31,48 +31,58 @@ static const struct {
 #undef VOLTA_CHAIN_OP
 };
 
-/* Outputs and operands each kernel takes; -1: the step decides. */
-static const struct {
-  int outputs, operands;
-} arity[VOLTA_KERNEL_COUNT] = {
-    [VOLTA_KERNEL_COPY] = {1, 2},
-    [VOLTA_KERNEL_FILL] = {1, 1},
-    [VOLTA_KERNEL_CHAIN] = {-1, -1},
-    [VOLTA_KERNEL_MATMUL] = {-1, -1},
-    [VOLTA_KERNEL_REDUCE] = {1, 2},
-    [VOLTA_KERNEL_SOFTMAX] = {1, 2},
-    [VOLTA_KERNEL_SOFTMAX_GRAD] = {1, 3},
-    [VOLTA_KERNEL_LOG_SOFTMAX] = {1, 2},
-    [VOLTA_KERNEL_LOG_SOFTMAX_GRAD] = {1, 3},
-    [VOLTA_KERNEL_CROSS_ENTROPY] = {1, 3},
-    [VOLTA_KERNEL_CROSS_ENTROPY_GRAD] = {1, 4},
-    [VOLTA_KERNEL_COUNT_VALID] = {1, 2},
-    [VOLTA_KERNEL_LAYER_NORM] = {2, 5},
-    [VOLTA_KERNEL_LAYER_NORM_GRAD] = {3, 7},
-    [VOLTA_KERNEL_RMS_NORM] = {2, 4},
-    [VOLTA_KERNEL_RMS_NORM_GRAD] = {2, 6},
-    [VOLTA_KERNEL_EMBEDDING] = {1, 3},
-    [VOLTA_KERNEL_EMBEDDING_GRAD] = {1, 3},
-    [VOLTA_KERNEL_GATHER] = {1, 3},
-    [VOLTA_KERNEL_GATHER_GRAD] = {1, 3},
-    [VOLTA_KERNEL_ROTARY] = {1, 5},
-    [VOLTA_KERNEL_ATTENTION] = {2, 6},
-    [VOLTA_KERNEL_ATTENTION_GRAD] = {3, 10},
-    [VOLTA_KERNEL_CACHE_UPDATE] = {1, 3},
-    [VOLTA_KERNEL_DROPOUT] = {1, 3},
-    [VOLTA_KERNEL_RANDOM] = {1, 2},
-    [VOLTA_KERNEL_SAMPLE] = {1, 6},
-    [VOLTA_KERNEL_MARK_SEEN] = {1, 3},
-    [VOLTA_KERNEL_CHECK_FINITE] = {0, 1},
+/* The operands each kernel takes: a word each, outputs before the bar. A word is the dtype (i: i32,
+ * else f32) and a letter for each axis. Equal letters are equal lengths within the step, a digit is
+ * that length, d is D / 2; H heads are a multiple of G. Strides are any, unless the word ends in
+ *   -   the last axis has stride 1
+ *   =   contiguous, any shape of so many elements
+ * and ~ is any shape. ? and NULL (then the step decides how many) are checked by the kernel. */
+static const char *const forms[VOLTA_KERNEL_COUNT] = {
+    [VOLTA_KERNEL_COPY] = "? | ?",
+    [VOLTA_KERNEL_FILL] = "? |",
+    [VOLTA_KERNEL_CHAIN] = NULL,
+    [VOLTA_KERNEL_MATMUL] = NULL,
+    [VOLTA_KERNEL_REDUCE] = "? | ?",
+    [VOLTA_KERNEL_SOFTMAX] = "RV- | RV-",
+    [VOLTA_KERNEL_SOFTMAX_GRAD] = "RV- | RV- RV-",
+    [VOLTA_KERNEL_LOG_SOFTMAX] = "RV- | RV-",
+    [VOLTA_KERNEL_LOG_SOFTMAX_GRAD] = "RV- | RV- RV-",
+    [VOLTA_KERNEL_CROSS_ENTROPY] = "R | RV- iR",
+    [VOLTA_KERNEL_CROSS_ENTROPY_GRAD] = "RV- | RV- iR R",
+    [VOLTA_KERNEL_COUNT_VALID] = "1= | iR",
+    [VOLTA_KERNEL_LAYER_NORM] = "RC- R2 | RC- C C",
+    [VOLTA_KERNEL_LAYER_NORM_GRAD] = "RC- C C | RC- R2 C RC-",
+    [VOLTA_KERNEL_RMS_NORM] = "RC- R1 | RC- C",
+    [VOLTA_KERNEL_RMS_NORM_GRAD] = "RC- C | RC- R1 C RC-",
+    [VOLTA_KERNEL_EMBEDDING] = "RC- | VC- iR",
+    [VOLTA_KERNEL_EMBEDDING_GRAD] = "VC- | RC- iR",
+    [VOLTA_KERNEL_GATHER] = "N= | M= iN=",
+    [VOLTA_KERNEL_GATHER_GRAD] = "M= | N= iN=",
+    [VOLTA_KERNEL_ROTARY] = "BHTD- | BHTD- Pd- Pd- iB",
+    [VOLTA_KERNEL_ATTENTION] = "BHTD- BHT2- | BHTD- BGSD- BGSD- iB",
+    [VOLTA_KERNEL_ATTENTION_GRAD] = "BHTD- BGSD- BGSD- | BHTD- BGSD- BGSD- BHTD- BHT2- BHTD- iB",
+    [VOLTA_KERNEL_CACHE_UPDATE] = "BGSD | BGTD iB",
+    [VOLTA_KERNEL_DROPOUT] = "N= | N= i3",
+    [VOLTA_KERNEL_RANDOM] = "N= | i3",
+    [VOLTA_KERNEL_SAMPLE] = "iB | BV- iBV- iB4 B4 iB",
+    [VOLTA_KERNEL_MARK_SEEN] = "iBV- | iBT iB",
+    [VOLTA_KERNEL_CHECK_FINITE] = "| ~",
 };
 
 const char *volta_program_rule(int rule) {
   return rule > 0 && rule < (int)(sizeof rules / sizeof *rules) ? rules[rule] : "";
 }
 
+const char *volta_kernel_form(int kernel) { return forms[kernel]; }
+
 void volta_kernel_arity(int kernel, int *outputs, int *operands) {
-  *outputs = arity[kernel].outputs;
-  *operands = arity[kernel].operands;
+  const char *form = forms[kernel];
+  *outputs = form == NULL ? -1 : 0;
+  *operands = *outputs;
+  for (char before = ' '; form != NULL && *form != '\0'; before = *form++) {
+    if (*form == '|') *outputs = *operands;
+    if (*form != '|' && *form != ' ' && before == ' ') ++*operands;
+  }
 }
 
 const char *volta_kernel_name(int kernel) {

@@ -15,6 +15,7 @@
 #include <xmmintrin.h>
 #define VOLTA_PAUSE() _mm_pause()
 #else
+#include <fenv.h>
 #define VOLTA_PAUSE() atomic_signal_fence(memory_order_seq_cst)
 #endif
 
@@ -111,10 +112,16 @@ static void execute(int thread) {
 #if defined(__x86_64__)
   unsigned callers = _mm_getcsr();
   _mm_setcsr(0x1F80);
+#else
+  fenv_t callers;
+  fegetenv(&callers);
+  fesetenv(FE_DFL_ENV);
 #endif
   pool.task(pool.argument, thread, pool.threads, pool.threads > 1 ? &pool : NULL);
 #if defined(__x86_64__)
   _mm_setcsr(callers);
+#else
+  fesetenv(&callers);
 #endif
 }
 

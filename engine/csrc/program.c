@@ -1,4 +1,7 @@
 /* Copies, runs and times a program. What makes it valid is in verify.c. */
+#if defined(__linux__)
+#define _GNU_SOURCE
+#endif
 #include "program.h"
 
 #include <stdlib.h>
@@ -49,9 +52,9 @@ static void *copy_of(const void *source, size_t count, size_t size) {
 }
 
 static char *allocate_arena(int64_t bytes) {
-  int64_t alignment = bytes >= 2 * VOLTA_HUGE_PAGE ? VOLTA_HUGE_PAGE : VOLTA_ALIGNMENT;
-  size_t size = (size_t)((bytes + alignment) / alignment * alignment);
-  char *arena = aligned_alloc((size_t)alignment, size);
+  size_t alignment = bytes >= 2 * VOLTA_HUGE_PAGE ? VOLTA_HUGE_PAGE : VOLTA_ALIGNMENT;
+  size_t size = ((size_t)bytes + alignment) / alignment * alignment;
+  char *arena = aligned_alloc(alignment, size);
 #if defined(MADV_HUGEPAGE)
   if (arena != NULL && alignment == VOLTA_HUGE_PAGE) (void)madvise(arena, size, MADV_HUGEPAGE);
 #endif

@@ -28,6 +28,7 @@ typedef struct volta_program volta_program;
   RULE(BUFFER, "an operand names a buffer that does not exist") \
   RULE(DTYPE, "an operand has a dtype that does not exist") \
   RULE(RANK, "an operand's rank is outside 0 .. 6") \
+  RULE(FORM, "an operand does not have the dtype, shape or strides that the kernel takes") \
   RULE(SHAPE, "an operand's shape is negative or too large") \
   RULE(ALIGNMENT, "an offset is not aligned to its element or workspace") \
   RULE(BEFORE, "an operand reaches before the start of its buffer") \
@@ -69,8 +70,8 @@ void *volta_program_arena(volta_program *program);
 /* The end of the highest byte of the arena that the last run's steps used. */
 int64_t volta_program_high_water(const volta_program *program);
 
-/* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a kernel or isa that
- * does not exist, or another number of operands than the kernel takes. */
+/* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a kernel, isa or number
+ * of threads that does not exist, or operands that the kernel does not take. */
 int64_t volta_workspace_bytes(const volta_step *step, const volta_operand *operands, int isa,
                               int threads);
 

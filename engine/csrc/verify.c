@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "cpu_info.h"
+#include "form.h"
 #include "manifest.h"
 #include "pool.h"
 #include "program.h"
@@ -60,6 +61,16 @@ static int view_bytes(const volta_operand *o, int64_t *low, int64_t *high) {
          !__builtin_add_overflow(last, o->offset, high);
 }
 
+/* The rule that a view breaks, wherever it lies, and the bytes that it reaches. */
+static int view_rule(const volta_operand *o, int64_t *low, int64_t *high) {
+  if (o->dtype < VOLTA_F32 || o->dtype > VOLTA_I32) return VOLTA_RULE_DTYPE;
+  if (o->rank < 0 || o->rank > VOLTA_MAX_RANK) return VOLTA_RULE_RANK;
+  for (int32_t axis = 0; axis < o->rank; axis++) {
+    if (o->shape[axis] < 0) return VOLTA_RULE_SHAPE;
+  }
+  return view_bytes(o, low, high) ? VOLTA_RULE_NONE : VOLTA_RULE_SHAPE;
+}
+
 static int verify_operand(const volta_tables *t, int32_t s, int32_t index, volta_extent *extents,
                           int64_t *step_end, volta_error *error) {
   const volta_step *step = &t->steps[s];
@@ -68,14 +79,8 @@ static int verify_operand(const volta_tables *t, int32_t s, int32_t index, volta
   if (o->buffer < 0 || o->buffer >= t->n_buffers) {
     return broken(error, s, VOLTA_RULE_BUFFER, index);
   }
-  if (o->dtype < VOLTA_F32 || o->dtype > VOLTA_I32) {
-    return broken(error, s, VOLTA_RULE_DTYPE, index);
-  }
-  if (o->rank < 0 || o->rank > VOLTA_MAX_RANK) return broken(error, s, VOLTA_RULE_RANK, index);
-  for (int32_t axis = 0; axis < o->rank; axis++) {
-    if (o->shape[axis] < 0) return broken(error, s, VOLTA_RULE_SHAPE, index);
-  }
-  if (!view_bytes(o, &low, &high)) return broken(error, s, VOLTA_RULE_SHAPE, index);
+  const int rule = view_rule(o, &low, &high);
+  if (rule != VOLTA_RULE_NONE) return broken(error, s, rule, index);
   if (o->offset % itemsize(o->dtype) != 0) return broken(error, s, VOLTA_RULE_ALIGNMENT, index);
   if (low < 0) return broken(error, s, VOLTA_RULE_BEFORE, index);
   volta_extent *extent = &extents[o->buffer];
@@ -175,10 +180,21 @@ static int arity_holds(const volta_step *step) {
   return step->n_outputs >= 1 && step->n_operands - step->n_outputs >= inputs;
 }
 
+static int registers_hold(const volta_step *step) {
+  return step->n_operands >= 0 && step->n_operands <= VOLTA_MAX_REGISTERS &&
+         step->n_temporaries >= 0 && step->n_temporaries <= VOLTA_MAX_REGISTERS - step->n_operands;
+}
+
 int64_t volta_workspace_bytes(const volta_step *step, const volta_operand *operands, int isa,
                               int threads) {
-  if (isa < 0 || isa >= VOLTA_ISA_COUNT) return -1;
-  if (step->kernel < 0 || step->kernel >= VOLTA_KERNEL_COUNT || !arity_holds(step)) return -1;
+  int64_t low, high;
+  if (isa < 0 || isa >= VOLTA_ISA_COUNT || threads < 1 || threads > VOLTA_MAX_THREADS) return -1;
+  if (step->kernel < 0 || step->kernel >= VOLTA_KERNEL_COUNT) return -1;
+  if (!registers_hold(step) || !arity_holds(step)) return -1;
+  for (int32_t o = 0; o < step->n_operands; o++) {
+    if (view_rule(&operands[o], &low, &high) != VOLTA_RULE_NONE) return -1;
+  }
+  if (volta_form_misfit(step, operands) >= 0) return -1;
   volta_workspace workspace = volta_targets[isa][step->kernel].workspace;
   return workspace == NULL ? 0 : workspace(step, operands, threads);
 }
@@ -197,11 +213,14 @@ static int verify_shape_of_step(const volta_tables *t, int32_t s, volta_error *e
   if (outside(step->first_instruction, step->n_instructions, t->n_instructions)) {
     return broken(error, s, VOLTA_RULE_INSTRUCTION_RANGE, step->first_instruction);
   }
-  if (step->n_temporaries < 0 || step->n_temporaries > VOLTA_MAX_REGISTERS ||
-      step->n_operands + step->n_temporaries > VOLTA_MAX_REGISTERS) {
-    return broken(error, s, VOLTA_RULE_REGISTERS, step->n_temporaries);
-  }
+  if (!registers_hold(step)) return broken(error, s, VOLTA_RULE_REGISTERS, step->n_temporaries);
   return VOLTA_OK;
+}
+
+static int verify_form(const volta_tables *t, int32_t s, volta_error *error) {
+  const volta_step *step = &t->steps[s];
+  const int misfit = volta_form_misfit(step, t->operands + step->first_operand);
+  return misfit < 0 ? VOLTA_OK : broken(error, s, VOLTA_RULE_FORM, misfit);
 }
 
 static int verify_workspace(const volta_tables *t, int32_t s, int64_t *step_end,
@@ -227,6 +246,7 @@ int volta_verify_steps(const volta_tables *t, volta_extent *extents, int64_t *st
     for (int32_t o = 0; status == VOLTA_OK && o < t->steps[s].n_operands; o++) {
       status = verify_operand(t, s, o, extents, &step_end[s], error);
     }
+    if (status == VOLTA_OK) status = verify_form(t, s, error);
     if (status == VOLTA_OK) status = verify_overlap(t, s, error);
     if (status == VOLTA_OK) status = verify_code(t, s, error);
     if (status == VOLTA_OK) status = verify_workspace(t, s, &step_end[s], error);

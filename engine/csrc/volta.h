@@ -121,7 +121,7 @@ static inline int64_t volta_numel(const volta_operand *operand) {
 /* Records the first failure of a call and returns its status. */
 int volta_fail(const volta_call *call, int status, int64_t detail0, int64_t detail1);
 
-/* --- chain.c: elementwise chains, also run by matmul on each finished tile ----------------------- */
+/* --- cpu/chain.h: elementwise chains, also run by matmul on each finished tile ----------------------- */
 /* Runs `count` instructions over n <= VOLTA_TILE elements; registers are unit-stride tiles. */
 typedef void (*volta_chain_tile)(const volta_instruction *code, int count, float *const *registers,
                                  int64_t n);

@@ -113,6 +113,12 @@ class Tensor:
             return f"Tensor(donated, {self._type})"
         return f"Tensor({np.array2string(self.numpy(), threshold=20, precision=6)}, {self._type})"
 
+    def __eq__(self, other: object) -> bool:
+        """Refused: neither identity nor an elementwise comparison would be what everyone expects."""
+        raise UsageError("[tensor] == is not defined: compare .numpy() arrays, or use `is`")
+
+    __hash__ = object.__hash__
+
     def __bool__(self) -> bool:
         return bool(self.item())
 

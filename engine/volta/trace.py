@@ -9,14 +9,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from volta.dtypes import bfloat16
+from volta.dtypes import int32
 from volta.errors import DTypeError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node
 from volta.runtime import gateway
 from volta.tensor import Scalar, Tensor, asarray, from_storage
 
 Literal: TypeAlias = npt.NDArray[np.float32]
-SMALL = 16  # elements: tensors from outside of at most so many become part of the graph
+SMALL = 16  # elements: i32 tensors from outside (positions) of at most so many become part of the graph
 _numbers = count()
 
 
@@ -52,7 +52,7 @@ class Trace:
             return self.builder.constant(value)
         if value._trace is self and value._node is not None:
             return value._node
-        if value._trace is None and value.size <= SMALL and value.dtype is not bfloat16:
+        if value._trace is None and value.size <= SMALL and value.dtype is int32:
             return self.builder.constant(value.storage())
         if id(value) not in self._captures:
             innermost((value,))  # refuses a value that left its function

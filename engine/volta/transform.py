@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from volta import tree
 from volta.dtypes import aligned_copy, float32
-from volta.errors import GradientError, UsageError
+from volta.errors import GradientError, RunError, UsageError
 from volta.ir.grad import gradient
 from volta.ir.graph import Graph
+from volta.plan.cache import PlanCache
 from volta.runtime import gateway
 from volta.runtime.policy import current
 from volta.tensor import Array, Tensor, from_storage
@@ -103,7 +104,7 @@ class Compiled:
         self._fn = fn
         self._donate = tuple(dict.fromkeys(donate))
         self._roles = roles
-        self._traced: dict[Hashable, Traced] = {}
+        self._traced: PlanCache[Traced] = PlanCache(64)
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", "compiled")
 
@@ -112,7 +113,17 @@ class Compiled:
         if innermost(leaves) is not None:
             return self._fn(*args)  # inside another trace: part of its graph
         traced, executable = self._prepare(args)
-        results = executable.run(self._arrays(leaves, traced))
+        arrays = self._arrays(leaves, traced)
+        try:
+            results = executable.run(arrays)
+        except RunError as error:  # what the program wrote before it stopped is lost, the rest is not
+            written = executable.overwritten(error.step)
+            self._give_away(leaves, traced, written)
+            raise
+        except KeyboardInterrupt:
+            self._give_away(leaves, traced, set(range(len(leaves))))
+            raise
+        self._give_away(leaves, traced, set(range(len(leaves))))
         outputs = [
             from_storage(array, kind.dtype)
             for array, kind in zip(results, executable.output_types, strict=True)
@@ -126,6 +137,7 @@ class Compiled:
         traced, executable = self._prepare(args)
         leaves, structure = tree.flatten(args, is_tensor)
         arrays = self._arrays(leaves, traced)
+        self._give_away(leaves, traced, set(range(len(leaves))))
         kept = {i for position in (*self._donate, *shared) for i in range(*traced.spans[position])}
         session = executable.bind(
             [
@@ -155,13 +167,11 @@ class Compiled:
             raise UsageError(
                 f"[compile] {error}: expected Tensors and hashable values as arguments"
             ) from None
-        if key not in self._traced:
-            self._traced[key] = Traced(self._fn, args, self._donate, self._roles)
-        return self._traced[key]
+        return self._traced.get_or_make(key, lambda: Traced(self._fn, args, self._donate, self._roles))
 
     def _arrays(self, leaves: Sequence[Tensor], traced: Traced) -> list[Array]:
-        """The memory of the arguments and of what the function captured; donated tensors are given away,
-        but only once nothing can be refused any more."""
+        """The memory of the arguments and of what the function captured. Refuses donated memory that is
+        given twice."""
         tensors = [*leaves, *traced.captured]
         arrays = [tensor.storage() for tensor in tensors]
         times = Counter(map(id, tensors))
@@ -171,9 +181,14 @@ class Compiled:
                 raise UsageError(
                     f"[compile] a {tensor.type} is donated and given once more: expected other memory"
                 )
-        for tensor in donated:
-            tensor.donate()
         return arrays
+
+    def _give_away(self, leaves: Sequence[Tensor], traced: Traced, written: set[int]) -> None:
+        """Marks the donated tensors among the leaves `written` as used up."""
+        for position in self._donate:
+            for index in range(*traced.spans[position]):
+                if index in written:
+                    leaves[index].donate()
 
     def _prepare(self, args: tuple[Any, ...]) -> tuple[Traced, gateway.Executable]:
         traced = self.traced(*args)
@@ -188,7 +203,8 @@ def compile(
     fn takes and gives Tensors in nested dicts, lists and tuples; anything else in its arguments is
     part of the structure and must be hashable. donate: positions of arguments whose memory the
     results at the same positions take over (`fn(state, x) -> (new_state, loss)` with donate=(0,)); a
-    donated tensor can't be used afterwards. Usable as a decorator.
+    donated tensor can't be used afterwards. Usable as a decorator. Tensors that fn closes over are
+    taken at the first trace: give what changes as an argument.
     """
     if fn is None:
         return lambda function: Compiled(function, donate, roles)
@@ -211,6 +227,11 @@ def value_and_grad(
             if not -len(args) <= number < len(args):
                 raise UsageError(
                     f"[value_and_grad] argnums has {number}: expected a position of {len(args)} arguments"
+                )
+            if tree.has_statics(tree.flatten(args[number], is_tensor)[1]):
+                raise GradientError(
+                    f"[value_and_grad] argument {number} holds more than Tensors: expected Tensors alone "
+                    "(vt.asarray makes one of numbers)"
                 )
 
         def loss_first(*inner: Any) -> Any:

@@ -40,6 +40,16 @@ def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
     return items if kind == "list" else tuple(items)
 
 
+def has_statics(structure: Any) -> bool:
+    """Whether anything but leaves and containers is in the tree."""
+    if structure == LEAF:
+        return False
+    kind, content = structure[0], structure[1]
+    if kind == "static":
+        return True
+    return any(has_statics(part[1] if kind == "dict" else part) for part in content)
+
+
 def paths(structure: Any) -> list[str]:
     """A name per leaf: ".params.w", "[0]"."""
     if structure == LEAF:

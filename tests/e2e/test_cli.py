@@ -113,7 +113,7 @@ def test_doctor_describes_the_machine(volta: Volta) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("train",), 2, "--out and --resume"),
+        (("train",), 2, "neither --out nor --resume"),
         (("train", "--out", "{tmp}/x", "--config", "huge"), 2, "expected one of"),
         (("train", "--out", "{tmp}/x", "--steps", "0", "--text", "{text}"), 2, "steps"),
         (("train", "--out", "{tmp}/x", "--batch", "0", "--text", "{text}"), 2, "batch"),
@@ -185,51 +185,50 @@ def test_debug_shows_the_traceback(volta: Volta) -> None:
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.11, 0.23, 0.37])
 def test_ctrl_c_saves_a_checkpoint_that_resumes_to_the_same_bits(
-    volta: Volta, text_file: Path, tmp_path: Path
+    volta: Volta, text_file: Path, tmp_path: Path, delay: float
 ) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "volta",
-        "train",
-        "--text",
-        str(text_file),
-        "--out",
+    """Whenever the signal comes: the saved weights are those of the step the checkpoint names."""
+    command = [sys.executable, "-m", "volta", "train", "--text", str(text_file), "--out"]
+    command += [
         str(tmp_path / "run"),
         "--steps",
         "100000",
         "--schedule",
         "constant",
         "--save-every",
-        "1",
+        "0",
         *SMALL,
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "run").glob("*.safetensors")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert "step" in process.stderr.readline()  # the first line of progress: it trains
+    time.sleep(delay)
+    process.send_signal(signal.SIGTERM if delay == 0.11 else signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert "--resume" in said
     assert "Traceback" not in said
-    step = json.loads(volta("info", tmp_path / "run", "--json").stdout)["step"]
-    resumed = volta("train", "--resume", tmp_path / "run", "--steps", step + 2, "--json")
-    whole = volta(
-        "train",
-        "--text",
-        text_file,
-        "--out",
-        tmp_path / "whole",
-        "--steps",
-        step + 2,
-        "--schedule",
-        "constant",
-        *SMALL,
-        "--json",
-    )
-    assert json.loads(resumed.stdout)["weights_sha256"] == json.loads(whole.stdout)["weights_sha256"]
+    saved = json.loads(volta("info", tmp_path / "run", "--json").stdout)
+    options = ("--text", text_file, "--out", tmp_path / "whole", "--schedule", "constant", *SMALL, "--json")
+    whole = volta("train", "--steps", saved["step"], *options)
+    assert json.loads(whole.stdout)["weights_sha256"] == saved["weights_sha256"]
+
+
+def test_a_resumed_run_refuses_what_would_change_it(volta: Volta, run: Path, text_file: Path) -> None:
+    done = volta("train", "--resume", run, "--rate", "5", "--seed", "9", "--steps", "9")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--rate, --seed" in done.stderr or "--seed, --rate" in done.stderr
+    assert "has done 6 already" in volta("train", "--resume", run, "--steps", "6").stderr
+
+
+def test_an_older_checkpoint_can_be_continued_elsewhere(volta: Volta, run: Path, tmp_path: Path) -> None:
+    """What to do when the newest one is damaged."""
+    file = next(run.glob("*.safetensors"))
+    done = volta("train", "--resume", file, "--out", tmp_path / "on", "--steps", "8", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["checkpoint"].startswith(str(tmp_path / "on"))
 
 
 def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(

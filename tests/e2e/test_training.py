@@ -205,3 +205,50 @@ def test_a_run_without_a_directory_cannot_be_saved(text: bytes) -> None:
 def test_optimizer_values_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=str(next(iter(wrong)))):
         Optimizer(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_interrupt_inside_a_step_is_never_saved(
+    text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the update and its count: the weights would be those of another step."""
+    trainer = Trainer(settings(CONFIGS["gpt"]), text, tmp_path)
+    call = trainer._call
+
+    class Interrupted:
+        arguments, results, executable, graph = call.arguments, call.results, call.executable, call.graph
+
+        def run(self) -> None:
+            call.run()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "_call", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.advance()
+    with pytest.raises(UsageError, match="interrupted"):
+        trainer.save()
+
+
+def test_stop_ends_a_run_between_steps(text: bytes) -> None:
+    trainer = Trainer(settings(CONFIGS["gpt"]), text)
+    for _ in trainer.steps():
+        trainer.stop()
+    assert trainer.step == 1
+
+
+def test_the_best_checkpoint_outlives_the_worse_ones_after_it(text: bytes, tmp_path: Path) -> None:
+    chosen = settings(CONFIGS["gpt"], steps=40, evaluate_every=2, save_every=1, patience=6)
+    trainer = Trainer(chosen, text, tmp_path)
+    steps = trainer.steps()
+    list(itertools.islice(steps, 4))
+    trainer.early_stop = replace(trainer.early_stop, best=0.0)
+    best = trainer.early_stop.best_step
+    list(itertools.islice(steps, 8))
+    assert best is not None
+    assert best in [step for step, _ in checkpoint.steps(tmp_path)]
+
+
+def test_patience_without_text_to_validate_on_is_refused(text: bytes) -> None:
+    with pytest.raises(UsageError, match="patience"):
+        Trainer(settings(CONFIGS["gpt"], validation=0.0, evaluate_every=2, patience=2), text)
+    with pytest.raises(UsageError, match="patience"):
+        Trainer(settings(CONFIGS["gpt"], patience=2), text)

@@ -174,6 +174,14 @@ def checked(build: Build) -> Made:
     return [new, build.add("neg", (build.add("check_finite", (a,), {"names": ("a",)}),))], {0: a}
 
 
+def checked_for_nobody(build: Build) -> Made:
+    """Without passes a check that nobody reads runs too, and must still see the old value."""
+    a, _ = pair(build)
+    new = build.add("mul", (a, build.constant(np.array(np.inf, np.float32))))
+    build.add("check_finite", (a,), {"names": ("a",)})
+    return [new], {0: a}
+
+
 def a_cache(build: Build) -> Made:
     cache = build.input("cache", HEADS, float32, "state")
     row = build.input("row", (1, 2, 1, 4), float32)
@@ -246,6 +254,7 @@ CASES: tuple[Callable[[Build], Made], ...] = (
     an_update_with_a_broadcast_of_itself,
     a_momentum_step,
     checked,
+    checked_for_nobody,
     a_cache,
     a_cache_of_its_own_rows,
     a_cache_in_another_place,
@@ -279,7 +288,9 @@ def test_donation_moves_memory_and_changes_no_value(case: Callable[[Build], Made
             assert_same_bits(array, before, str(node.attrs["name"]))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c is not checked], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c not in (checked, checked_for_nobody)], ids=lambda case: case.__name__
+)
 def test_a_bound_program_carries_donated_state_from_run_to_run(case: Callable[[Build], Made]) -> None:
     """Three runs of one session = three separate runs, each on the state that the last one left."""
     graph = graph_of(case)

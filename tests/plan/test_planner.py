@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ops.parity import assert_same_bits, isas
-from tests.plan.hazards import contested
+from tests.plan.hazards import HEADS, contested
 from tests.plan.running import PLAIN, bytes_of, run, run_plan, without_donations
 from tests.property.graphs import arguments, graphs
 
@@ -317,12 +317,112 @@ def test_a_batch_against_one_matrix_is_one_matmul_of_all_rows() -> None:
     assert [view.shape for view in step.operands] == [(12, 2), (12, 5), (5, 2)]
 
 
+def test_an_epilogue_keeps_the_product_until_its_last_reader() -> None:
+    """Two results: the first one takes the product's memory, the second one still needs the product."""
+    builder, (a,) = matrices(1)
+    product = builder.add("matmul", (a, a))
+    shifted = builder.add("add", (product, a))
+    graph = builder.freeze([shifted, builder.add("mul", (shifted, product))])
+    (step,) = gateway.plan(graph, Policy(isa="ref", threads=1)).steps
+    assert (step.kernel, step.n_outputs, len(step.operands)) == ("matmul", 2, 5)
+    assert_plainly_right(graph)
+
+
+def test_a_chain_reads_each_place_once() -> None:
+    builder, (a,) = matrices(1)
+    checked = builder.add("check_finite", (a,), {"names": ("a",)})
+    graph = builder.freeze([builder.add("mul", (builder.add("exp", (a,)), checked))])
+    (chain,) = (s for s in gateway.plan(graph, Policy(isa="ref", threads=1)).steps if s.kernel == "chain")
+    assert len(chain.operands) == 2
+    assert_plainly_right(graph)
+
+
 def test_sums_are_computed_where_a_concatenation_joins_them() -> None:
     builder, (a,) = matrices(1)
     attrs = {"axes": (0,), "keepdims": True}
     parts = [builder.add(op, (a,), attrs) for op in ("sum", "max")]
     plan = plain(builder.freeze([builder.add("concat", parts, {"axis": 0})]))
     assert kernels(plan) == ["reduce", "reduce"]
+
+
+def rotated(builder: GraphBuilder, x: Node) -> Node:
+    table, at = builder.constant(np.ones((4, 2), np.float32)), builder.constant(np.zeros(1, np.int32))
+    return builder.add("rotary", (x, table, table, at), {"inverse": False})
+
+
+def assert_plainly_right(graph: Graph) -> Plan:
+    """Node by node, without passes, the plan gives what the passes' plan gives."""
+    plan = plain(graph)
+    assert_every_read_finds_its_value(plan)
+    for output, wanted in zip(run(graph, arguments(graph), PLAIN), run(graph, arguments(graph)), strict=True):
+        assert_same_bits(output, wanted)
+    return plan
+
+
+def test_a_joined_value_is_not_worked_on_in_place_while_its_parts_are_read() -> None:
+    """relu(join) is the last to read the join, but its first part, which lies in it, is read after that."""
+    builder = GraphBuilder()
+    x = builder.input("x", HEADS, float32)
+    first, second = rotated(builder, x), rotated(builder, builder.add("neg", (x,)))
+    join = builder.add("concat", (first, second), {"axis": 1})
+    changed = builder.add("neg", (join,))
+    total = builder.add("sum", (changed,), {"axes": (0, 1, 2, 3), "keepdims": False})
+    plan = assert_plainly_right(builder.freeze([total, builder.add("exp", (first,))]))
+    assert "copy" not in kernels(plan), "the parts are computed where they are joined"
+
+
+def test_a_part_that_is_its_whole_join_is_not_worked_on_in_place_while_the_join_is_read() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", HEADS, float32)
+    part = rotated(builder, x)
+    join = builder.add("concat", (part,), {"axis": 0})
+    changed = builder.add("neg", (part,))
+    total = builder.add("sum", (changed,), {"axes": (0, 1, 2, 3), "keepdims": False})
+    assert_plainly_right(builder.freeze([total, builder.add("exp", (join,))]))
+
+
+def test_a_piece_of_a_result_is_copied_into_its_join() -> None:
+    """Only whole results can be computed where they are joined."""
+    builder = GraphBuilder()
+    x = builder.input("x", HEADS, float32)
+    low, high = builder.results("split", (rotated(builder, x),), {"sizes": (1, 1), "axis": 2})
+    plan = assert_plainly_right(builder.freeze([builder.add("concat", (high, low), {"axis": 2})]))
+    assert kernels(plan) == ["rotary", "copy", "copy"]
+
+
+def test_a_part_seen_through_axes_of_length_one_lies_in_its_place() -> None:
+    builder, (a,) = matrices(1)
+    attrs = {"axes": (0,), "keepdims": False}
+    parts = [
+        builder.add("reshape", (builder.add(op, (a,), attrs),), {"shape": (1, 1, 8)}) for op in ("sum", "max")
+    ]
+    plan = assert_plainly_right(builder.freeze([builder.add("concat", parts, {"axis": 1})]))
+    assert kernels(plan) == ["reduce", "reduce"]
+
+
+def test_a_value_joined_twice_is_computed_once() -> None:
+    builder, (a,) = matrices(1)
+    total = builder.add("sum", (a,), {"axes": (0,), "keepdims": True})
+    joins = [builder.add("concat", (total, total), {"axis": axis}) for axis in (0, 1)]
+    plan = assert_plainly_right(builder.freeze([*joins, total]))
+    assert sorted(kernels(plan)) == ["copy"] * 4 + ["reduce"]
+
+
+def test_a_value_read_in_two_orders_is_not_worked_on_in_place() -> None:
+    """h + h transposed: writing h in place would change what the other view still shows."""
+    builder, (a,) = matrices(1)
+    product = builder.add("matmul", (a, a))
+    total = builder.add("add", (product, builder.add("transpose", (product,), {"axes": (1, 0)})))
+    assert_plainly_right(builder.freeze([builder.add("softmax", (total,))]))
+
+
+def test_a_value_that_an_output_shows_is_not_worked_on_in_place() -> None:
+    """The output is a transposed view, copied out at the end: after `neg`, the last to read the value."""
+    builder, (a,) = matrices(1)
+    product = builder.add("matmul", (a, a))
+    changed = builder.add("neg", (product,))
+    soft = builder.add("softmax", (changed,))
+    assert_plainly_right(builder.freeze([builder.add("transpose", (product,), {"axes": (1, 0)}), soft]))
 
 
 def test_an_empty_value_costs_nothing_and_breaks_nothing() -> None:

@@ -357,13 +357,13 @@ def test_what_no_output_needs_is_dropped_and_inputs_stay() -> None:
     assert graph.donations[0] is graph.inputs[1]
 
 
-def test_a_check_lives_as_long_as_somebody_reads_through_it() -> None:
+def test_a_check_is_an_effect_that_outlives_its_readers() -> None:
     build = GraphBuilder()
     x = build.input("x", (3,), float32)
     build.add("check_finite", (x,), {"names": ("dead",)})
     alive = build.add("check_finite", (x,), {"names": ("alive",)})
     graph = drop_dead(build.freeze([build.add("neg", (alive,))]))
-    assert [node.attrs["names"] for node in graph if node.op == "check_finite"] == [("alive",)]
+    assert [node.attrs["names"] for node in graph if node.op == "check_finite"] == [("dead",), ("alive",)]
 
 
 # --- fuse --------------------------------------------------------------------------------------------

@@ -148,29 +148,49 @@ static inline void volta_matmul_epilogue(const volta_call *call, const volta_mat
   }
 }
 
-/* What every matmul kernel demands of its step. The epilogue cannot read A or B: no element of
- * theirs belongs to one of the output. */
-static inline int volta_matmul_valid(const volta_call *call) {
-  const volta_step *step = call->step;
-  const volta_operand *operand = call->operand;
+/* --- what every matmul kernel demands of its step ---------------------------------------------- */
+
+/* Has x, along each of the first `axes` axes of the output, its length, or 1, or no such axis? */
+static inline int volta_matmul_broadcasts(const volta_operand *x, const volta_operand *out,
+                                          int32_t axes) {
+  for (int32_t axis = 0; axis < axes; axis++) {
+    const int32_t own = axis - (out->rank - x->rank);
+    if (own >= 0 && x->shape[own] != 1 && x->shape[own] != out->shape[axis]) return 0;
+  }
+  return 1;
+}
+
+static inline int volta_matmul_fits(const volta_step *step, const volta_operand *operand) {
   const int64_t outputs = step->ints[0];
-  if (outputs < 1 || outputs + 2 > step->n_operands) return 0;
-  if (step->n_operands + step->n_temporaries > VOLTA_MAX_REGISTERS) return 0;
-  for (int32_t i = 0; i < step->n_operands; i++)
-    if (operand[i].dtype != VOLTA_F32) return 0;
+  if (outputs < 1 || outputs != step->n_outputs || outputs + 2 > step->n_operands) return 0;
+  const volta_operand *out = &operand[0], *a = &operand[outputs], *b = &operand[outputs + 1];
+  for (int32_t i = 0; i < step->n_operands; i++) {
+    const int factor = &operand[i] == a || &operand[i] == b;
+    if (operand[i].dtype != VOLTA_F32 || operand[i].rank > out->rank) return 0;
+    if (!volta_matmul_broadcasts(&operand[i], out, factor ? out->rank - 2 : out->rank)) return 0;
+  }
   for (int64_t i = 0; i < outputs; i++) {
     const int32_t last = operand[i].rank - 1;
-    if (last < 1) return 0;
+    if (last < 1 || operand[i].rank != out->rank) return 0;
+    for (int32_t axis = 0; axis <= last; axis++)
+      if (operand[i].shape[axis] != out->shape[axis]) return 0;
     if (operand[i].stride[last] != 1 && operand[i].shape[last] > 1 && volta_numel(&operand[i]) > 0)
       return 0;
   }
-  for (int32_t i = 0; i < step->n_instructions; i++)
-    for (int x = 0; x < 6; x++)
-      if (call->code[i].from[x] == outputs || call->code[i].from[x] == outputs + 1) return 0;
-  const volta_operand *out = &operand[0], *a = &operand[outputs], *b = &operand[outputs + 1];
   return a->rank >= 2 && b->rank >= 2 && a->shape[a->rank - 1] == b->shape[b->rank - 2] &&
          a->shape[a->rank - 2] == out->shape[out->rank - 2] &&
          b->shape[b->rank - 1] == out->shape[out->rank - 1];
+}
+
+/* The epilogue cannot read A or B: no element of theirs belongs to one of the output. */
+static inline int volta_matmul_valid(const volta_call *call) {
+  const volta_step *step = call->step;
+  if (!volta_matmul_fits(step, call->operand)) return 0;
+  const int64_t a = step->ints[0], b = a + 1;
+  for (int32_t i = 0; i < step->n_instructions; i++)
+    for (int x = 0; x < 6; x++)
+      if (call->code[i].from[x] == a || call->code[i].from[x] == b) return 0;
+  return 1;
 }
 
 #endif

@@ -1,6 +1,8 @@
-/* The tables of targets.def, one per instruction set. Where there is no x86, every column is the
- * reference. */
+/* The tables of targets.def, one per instruction set. Where the vector kernels are not compiled,
+ * every column is the reference. */
 #include "targets.h"
+
+#include "x86.h"
 
 #define VOLTA_TARGET(KERNEL, ref, avx2, avx512) \
   int volta_##ref(const volta_call *); \
@@ -39,7 +41,7 @@ static const volta_kernel_row ref_kernels[VOLTA_KERNEL_COUNT] = {
 #undef VOLTA_TARGET_WORKSPACE
 };
 
-#if defined(__x86_64__)
+#if defined(VOLTA_X86)
 static const volta_kernel_row avx2_kernels[VOLTA_KERNEL_COUNT] = {
 #define VOLTA_TARGET(KERNEL, ref, avx2, avx512) VOLTA_RUN(KERNEL, avx2)
 #define VOLTA_TARGET_WORKSPACE(KERNEL, ref, avx2, avx512) VOLTA_SPACE(KERNEL, avx2)

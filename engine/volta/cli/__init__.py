@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import typer
 
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     without --debug."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     reporting.debug = "--debug" in given
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows another
     app([argument for argument in given if argument != "--debug"])
 
 

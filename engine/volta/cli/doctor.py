@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from volta import __version__
 from volta.cli import output
-from volta.errors import DeviceError
+from volta.errors import DeviceError, UsageError
 from volta.runtime import gateway, policy
 from volta.train import bits as bits_of
 
@@ -59,7 +60,7 @@ def command(
                 "[green]ok[/]" if finding.ok else "[red]missing[/]" if finding.needed else "[yellow]absent[/]"
             )
             table.add_row(
-                mark, finding.name, finding.value + (f"\n{finding.remedy}" if finding.remedy else "")
+                mark, finding.name, escape(finding.value + (f"\n{finding.remedy}" if finding.remedy else ""))
             )
         output.out.print(table)
     raise typer.Exit(1 if missing else 0)
@@ -102,10 +103,10 @@ def _memory() -> Finding:
 
 
 def _policy() -> Finding:
-    chosen = policy.current()
     try:
+        chosen = policy.current()
         gateway.resolve(chosen)
-    except DeviceError as error:
+    except (DeviceError, UsageError) as error:
         return Finding("runtime", str(error), False, True, "unset the VOLTA_ variable that asks for it")
     return Finding(
         "runtime",
@@ -115,7 +116,7 @@ def _policy() -> Finding:
 
 
 def _compiler() -> Finding:
-    compiler = (os.environ.get("CC") or "gcc").split()[0]
+    compiler = ((os.environ.get("CC") or "").split() or ["gcc"])[0]
     path = shutil.which(compiler)
     if path is None:
         return Finding(

@@ -27,7 +27,9 @@ def command(
     prompt: Annotated[
         list[str] | None, typer.Option(help="Text to continue; give it again for more rows")
     ] = None,
-    tokens: Annotated[int, typer.Option(help="How many to generate")] = 200,
+    tokens: Annotated[
+        int | None, typer.Option(help="How many to generate (default: 200, or what fits)")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token")] = 0.8,
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: all")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the fewest that reach this probability")] = 1.0,
@@ -53,6 +55,8 @@ def command(
     texts = prompts if len(prompts) == rows else prompts * rows
     fed = [tokenizer.encode(text) for text in texts]
     _, config, model, parameters = load_model(run)
+    room = config.context + 1 - max(map(len, fed))
+    count = tokens if tokens is not None else max(0, min(200, room))
     generator = Generator(model, config, parameters, rows)
     live = rows == 1 and not json
     decoder = getincrementaldecoder("utf-8")("replace")  # a character's bytes may come one by one
@@ -60,7 +64,7 @@ def command(
         _write(decoder.decode(tokenizer.decode_bytes(fed[0])))
     made: list[npt.NDArray[np.int32]] = []
     begin = time.perf_counter()
-    for step in generator.generate(fed, tokens, sampling, seed):
+    for step in generator.generate(fed, count, sampling, seed):
         made.append(step)
         if live:
             _write(decoder.decode(tokenizer.decode_bytes(step)))

@@ -11,6 +11,7 @@ from functools import wraps
 from itertools import pairwise
 from typing import Any, NoReturn
 
+import typer
 from rich.console import Console
 
 from volta.errors import UsageError, VoltaError
@@ -32,6 +33,13 @@ def print_rows(title: str, rows: Sequence[tuple[str, Any]]) -> None:
     for name, value in rows:
         out.print(f"  [dim]{name:<{width}}[/]  ", end="")
         out.print(str(value), markup=False)
+
+
+def thinned(values: Sequence[float], most: int = 200) -> list[float]:
+    """At most `most` of the values, evenly spaced, first and last among them."""
+    if len(values) <= most:
+        return list(values)
+    return [values[i * (len(values) - 1) // (most - 1)] for i in range(most)]
 
 
 def sparkline(values: Sequence[float], width: int = 48) -> str:
@@ -61,15 +69,21 @@ class Reporting:
                 sys.exit(1)
             except (VoltaError, OSError, MemoryError) as error:
                 self.fail(error, 1)
+            except Exception as error:
+                if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code"):
+                    raise
+                self.fail(
+                    VoltaError(f"unexpected {type(error).__name__}: {error} (--debug shows where)"), 1, error
+                )
             except KeyboardInterrupt:
                 sys.stderr.write("volta: interrupted\n")
                 sys.exit(130)  # what a shell expects after Ctrl-C
 
         return wrapped
 
-    def fail(self, error: BaseException, code: int) -> NoReturn:
+    def fail(self, error: BaseException, code: int, cause: BaseException | None = None) -> NoReturn:
         if self.debug:
-            traceback.print_exception(error)
+            traceback.print_exception(cause or error)
         else:
             line = " ".join(str(error).split()) or type(error).__name__
             sys.stderr.write(f"volta: {line}\n")

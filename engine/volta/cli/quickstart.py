@@ -55,7 +55,7 @@ def command(
             save_every=0,
         )
         trainer = Trainer(settings, content, directory, text_path=text)
-        result = run(trainer, quiet=json)
+        result = run(trainer, quiet=json, keeps=out is not None)
         parameters = {name: from_storage(array, float32) for name, array in trainer.parameters.items()}
         ours = logits_sha256(trainer.model, settings.config, parameters, content)
         sample = Path(scratch) / "sample"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from volta.cli import output
 from volta.cli.progress import TrainingProgress
-from volta.errors import UsageError
+from volta.errors import DataError, UsageError
 from volta.model.config import CONFIGS, named
-from volta.train.checkpoint import load
+from volta.train.checkpoint import info
 from volta.train.loop import Settings, Trainer, resume
 from volta.train.optim import KINDS as OPTIMIZERS
 from volta.train.optim import Optimizer
@@ -24,10 +28,11 @@ NAME = "train"
 
 
 def command(
+    context: typer.Context,
     text: Annotated[
         Path | None, typer.Option(help="A file or directory to learn from (default: Python's own library)")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for checkpoints (new runs need one)")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for checkpoints (a new run needs one)")] = None,
     resume_from: Annotated[
         Path | None, typer.Option("--resume", help="Continue this run with the bits of an uninterrupted one")
     ] = None,
@@ -55,10 +60,11 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
 ) -> None:
     """Train a model on text; Ctrl-C saves a checkpoint before it ends."""
-    if (out is None) == (resume_from is None):
-        raise UsageError("[train] given --out and --resume, or neither: expected one of them")
+    if out is None and resume_from is None:
+        raise UsageError("[train] neither --out nor --resume was given: expected a directory for the run")
     if resume_from is not None:
-        trainer = resume(resume_from, load_text(_text_of(resume_from, text)), steps)
+        _refuse_changes(context)
+        trainer = resume(resume_from, load_text(_text_of(resume_from, text)), steps, out)
     else:
         changes: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
         settings = Settings(
@@ -83,26 +89,30 @@ def command(
     report(run(trainer, quiet=json), json)
 
 
-def run(trainer: Trainer, quiet: bool) -> dict[str, Any]:
-    """Trains to the end with a progress line; what came of it. Ctrl-C saves first."""
+def run(trainer: Trainer, quiet: bool, keeps: bool = True) -> dict[str, Any]:
+    """Trains to the end with a progress line; what came of it. Ctrl-C (or SIGTERM) lets the step end and
+    saves; a second one ends at once. keeps: whether the run's directory outlives this process."""
     losses: list[float] = []
     speeds: list[float] = []
-    with TrainingProgress(trainer.step, trainer.settings.schedule.steps, quiet) as progress:
-        try:
-            for step in trainer.steps():
-                progress.update(step)
-                losses.append(step.loss)
-                speeds.append(step.tokens / step.seconds)
-        except KeyboardInterrupt:
-            if trainer.directory is not None and trainer.step > 0:
-                trainer.save()
-                output.err.print(f"saved {trainer.last_saved}: continue with --resume {trainer.directory}")
-            raise
+    with (
+        _stop_on_signals(trainer) as signals,
+        TrainingProgress(trainer.step, trainer.settings.schedule.steps, quiet) as progress,
+    ):
+        for step in trainer.steps():
+            progress.update(step)
+            losses.append(step.loss)
+            speeds.append(step.tokens / step.seconds)
+    if signals:
+        if trainer.directory is not None and trainer.step > 0 and keeps:
+            trainer.save()
+            saved = f"saved {trainer.last_saved}: continue with --resume {trainer.directory}"
+            output.err.print(saved, markup=False)
+        raise KeyboardInterrupt
     return {
         "step": trainer.step,
         "stopped_early": trainer.early_stop.stop,
         "first_loss": trainer.first_loss,
-        "losses": losses,
+        "losses": output.thinned(losses),
         "last_loss": losses[-1] if losses else None,
         "validation_loss": trainer.early_stop.best,
         "tokens_per_second": statistics.median(speeds) if speeds else None,
@@ -115,6 +125,39 @@ def run(trainer: Trainer, quiet: bool) -> dict[str, Any]:
         "weights_sha256": trainer.weights_sha256(),
         "checkpoint": str(trainer.last_saved) if trainer.last_saved else None,
     }
+
+
+def _refuse_changes(context: typer.Context) -> None:
+    """A resumed run keeps its settings: an option that would change them is refused, not ignored."""
+    free = {"text", "out", "resume_from", "steps", "json"}
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in free and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    if given:
+        raise UsageError(
+            f"[train] --resume goes on with the run's own settings: leave out {', '.join(given)}"
+        )
+
+
+@contextmanager
+def _stop_on_signals(trainer: Trainer) -> Iterator[list[int]]:
+    """While it lasts, SIGINT and SIGTERM stop the trainer between steps; the list tells which came."""
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+        trainer.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def report(result: dict[str, Any], json: bool) -> None:
@@ -143,9 +186,13 @@ def _kind(schedule: str) -> Any:
     return schedule  # Schedule refuses what is no kind
 
 
-def _text_of(directory: Path, text: Path | None) -> Path | None:
+def _text_of(path: Path, text: Path | None) -> Path | None:
     """The text the run was started with, unless another path to it is given."""
     if text is not None:
         return text
-    stored = load(directory).data.get("text")
+    stored = info(path)["data"].get("text")
+    if isinstance(stored, str) and not Path(stored).exists():
+        raise DataError(
+            f"[resume] the run's text was {stored}, which is not there: say where it is with --text"
+        )
     return Path(stored) if isinstance(stored, str) else None

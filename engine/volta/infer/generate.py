@@ -141,9 +141,12 @@ def check_prompts(prompts: Sequence[Tokens], config: Config, batch: int) -> None
             raise UsageError(
                 f"[generate] a prompt has {len(prompt)} tokens: the context holds {config.context}"
             )
+        if np.asarray(prompt).dtype.kind not in "iu":
+            raise UsageError(f"[generate] a prompt is {np.asarray(prompt).dtype}: expected whole numbers")
         if int(np.min(prompt)) < 0 or int(np.max(prompt)) >= config.vocabulary:
             raise UsageError(
-                f"[generate] a prompt has token {int(np.max(prompt))}: the vocabulary is {config.vocabulary}"
+                f"[generate] a prompt has tokens {int(np.min(prompt))} to {int(np.max(prompt))}: "
+                f"the vocabulary is {config.vocabulary}"
             )
 
 

@@ -11,6 +11,15 @@ from volta.errors import UsageError
 NORMS = ("layer", "rms")
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu", "silu")
 POSITIONS = ("learned", "rotary")
+# What no configuration exceeds: a damaged file must not make a builder run for hours.
+LARGEST = {
+    "vocabulary": 1 << 20,
+    "context": 1 << 20,
+    "depth": 512,
+    "width": 1 << 17,
+    "heads": 1024,
+    "kv_heads": 1024,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +47,25 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "context", "depth", "width", "heads", "kv_heads"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"[config] {name} is {value!r}: expected a whole number of at least 1")
+            if type(value) is not int or not 1 <= value <= LARGEST[name]:
+                raise UsageError(
+                    f"[config] {name} is {value!r}: expected a whole number, 1 to {LARGEST[name]}"
+                )
         if self.width % self.heads:
             raise UsageError(f"[config] width is {self.width}, heads {self.heads}: expected a multiple")
         if self.heads % self.kv_heads:
             raise UsageError(f"[config] heads is {self.heads}, kv_heads {self.kv_heads}: expected a multiple")
-        if self.hidden < 0:
-            raise UsageError(f"[config] hidden is {self.hidden}: expected 0 (4 x width) or more")
+        if type(self.hidden) is not int or not 0 <= self.hidden <= LARGEST["width"]:
+            raise UsageError(
+                f"[config] hidden is {self.hidden!r}: expected 0 (4 x width) to {LARGEST['width']}"
+            )
+        for name in ("tied", "bias"):
+            if type(getattr(self, name)) is not bool:
+                raise UsageError(f"[config] {name} is {getattr(self, name)!r}: expected true or false")
+        for name, low, high in (("dropout", 0.0, 1.0), ("eps", 0.0, 1.0), ("rotary_base", 1.0, 1e12)):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not low <= value < high:
+                raise UsageError(f"[config] {name} is {value!r}: expected {low:g} to below {high:g}")
         if self.positions == "rotary" and self.head_width % 2:
             raise UsageError(
                 f"[config] heads of width {self.head_width} cannot rotate: expected an even width"
@@ -55,8 +75,6 @@ class Config:
                 raise UsageError(
                     f"[config] {name} is {getattr(self, name)!r}: expected one of {', '.join(choices)}"
                 )
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"[config] dropout is {self.dropout}: expected 0 <= dropout < 1")
 
     @property
     def head_width(self) -> int:
@@ -72,7 +90,7 @@ class Config:
 
 CONFIGS: Mapping[str, Config] = {
     "micro": Config(context=64, depth=2, width=64, heads=2, kv_heads=2),
-    "tiny": Config(),
+    "tiny": Config(positions="rotary"),
     "tiny-llama": Config(kv_heads=2, norm="rms", activation="silu", positions="rotary", bias=False),
     "nanogpt-cpu": Config(vocabulary=96, context=64),
     "small": Config(depth=6, width=384, heads=6, kv_heads=6),

@@ -7,10 +7,10 @@ from volta.passes.rewrite import copy_inputs
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """Keeps the inputs, the outputs and what they need. A finite check lives only as long as
-    something reads the value it passes on."""
+    """Keeps the inputs, the outputs, the finite checks (an effect: they may stop the program) and what
+    these need."""
     needed: set[Node] = set()
-    stack = list(graph.outputs)
+    stack = [*graph.outputs, *(node for node in graph.nodes if node.op == "check_finite")]
     while stack:
         node = stack.pop()
         if node not in needed:

@@ -11,10 +11,17 @@ T = TypeVar("T")
 
 
 class PlanCache(Generic[T]):
-    """Keys are full fingerprints, so a hit is impossible when any flag differs."""
+    """Keys are full fingerprints, so a hit is impossible when any flag differs.
 
-    def __init__(self, capacity: int = 512) -> None:
+    Holds at most `capacity` entries, and at most `max_bytes` by `size_of` beside the newest one.
+    """
+
+    def __init__(
+        self, capacity: int = 512, max_bytes: int = 1 << 62, size_of: Callable[[T], int] = lambda entry: 0
+    ) -> None:
         self.capacity = capacity
+        self.max_bytes = max_bytes
+        self._size_of = size_of
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[object, T] = OrderedDict()
@@ -31,8 +38,9 @@ class PlanCache(Generic[T]):
         with self._lock:
             entry = self._entries.setdefault(key, entry)
             self._entries.move_to_end(key)
-            while len(self._entries) > self.capacity:
-                self._entries.popitem(last=False)
+            held = sum(map(self._size_of, self._entries.values()))
+            while len(self._entries) > self.capacity or (held > self.max_bytes and len(self._entries) > 1):
+                held -= self._size_of(self._entries.popitem(last=False)[1])
             return entry
 
     def clear(self) -> None:

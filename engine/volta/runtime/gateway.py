@@ -66,6 +66,18 @@ class Executable:
             outputs.append(arrays[number])
         return [arrays[number] for number in self._bound_buffers], outputs
 
+    def overwritten(self, step: int) -> set[int]:
+        """The inputs that a run which stopped at `step` may have written over."""
+        steps = self.plan.steps
+        end = next((i for i in range(step + 1, len(steps)) if steps[i].barrier), len(steps))
+        written = {view.buffer for each in steps[:end] for view in each.writes()}
+        return {i for i, number in enumerate(self.plan.inputs) if number in written}
+
+    @property
+    def nbytes(self) -> int:
+        """What it holds while it lives: the arena and the literals."""
+        return self.plan.arena_bytes + self.plan.bytes_by_memory()[Memory.CONSTANT]
+
     def explain(self, error: IndexRangeError | NotFiniteError) -> Exception:
         """The failure in the model's terms: which operation, which tensor."""
         if not 0 <= error.step < len(self.plan.steps):
@@ -107,8 +119,10 @@ class Session:
 
 SMALL_WORK = 1 << 24  # operations and bytes: about a millisecond of one thread
 
-_cache: PlanCache[Executable] = PlanCache()
-_op_cache: PlanCache[Executable] = PlanCache(2048)
+CACHE_BYTES = 256 << 20  # arenas and literals that the caches may keep alive, each
+
+_cache: PlanCache[Executable] = PlanCache(512, CACHE_BYTES, lambda executable: executable.nbytes)
+_op_cache: PlanCache[Executable] = PlanCache(2048, CACHE_BYTES, lambda executable: executable.nbytes)
 
 
 def compile(graph: Graph, policy: Policy | None = None) -> Executable:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta.dtypes import DType, bfloat16, float32, int32
-from volta.errors import CheckpointError, DTypeError
+from volta.errors import CheckpointError, DTypeError, UsageError
 from volta.storage import atomic
 
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -96,6 +96,7 @@ def parse(text: str | bytes) -> dict[str, object]:
             text.decode("utf-8") if isinstance(text, bytes) else text,
             object_pairs_hook=_without_duplicates,
             parse_constant=_no_constant,
+            parse_float=_finite,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -111,6 +112,8 @@ def printable(name: str) -> str:
 
 def write(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write `path` atomically and durably. Raises CheckpointError when the disk refuses."""
+    if "__metadata__" in tensors:
+        raise UsageError("[checkpoint] a tensor is named __metadata__: the format keeps that name for itself")
     order = sorted(tensors, key=lambda name: (-dtype_of(name, tensors[name]).itemsize, name))
     head: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))}
     end = 0
@@ -267,6 +270,13 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(result) != len(pairs):
         raise ValueError("a name occurs twice")
     return result
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is more than a number can hold")
+    return value
 
 
 def _no_constant(name: str) -> object:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ def prepare(directory: Path, step: int) -> None:
         )
 
 
-def save(directory: Path, checkpoint: Checkpoint, *, keep: int = KEEP) -> Path:
-    """Write `checkpoint` into the run, durable on return; then remove all but the newest `keep`.
+def save(directory: Path, checkpoint: Checkpoint, *, keep: int = KEEP, kept: Collection[int] = ()) -> Path:
+    """Write `checkpoint` into the run, durable on return; then remove all but the newest `keep` and those
+    of the steps `kept` (the best one, say).
 
     Raises CheckpointError (disk full, permission, a later step present); nothing is lost then.
     """
@@ -70,7 +71,9 @@ def save(directory: Path, checkpoint: Checkpoint, *, keep: int = KEEP) -> Path:
     prepare(directory, checkpoint.step)
     path = directory / f"step-{checkpoint.step:08d}.safetensors"
     write(path, checkpoint)
-    for _, old in steps(directory)[:-keep]:
+    for step, old in steps(directory)[:-keep]:
+        if step in kept:
+            continue
         try:
             old.unlink(missing_ok=True)
         except OSError as error:

@@ -51,17 +51,18 @@ class Settings:
     patience: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (
-            ("batch", 1),
-            ("shards", 1),
-            ("evaluate_every", 0),
-            ("save_every", 0),
-            ("patience", 0),
+        for name, low, high in (
+            ("batch", 1, 1 << 20),
+            ("shards", 1, 1024),
+            ("evaluate_every", 0, 1 << 62),
+            ("save_every", 0, 1 << 62),
+            ("patience", 0, 1 << 62),
         ):
-            if getattr(self, name) < low:
-                raise UsageError(f"[train] {name} is {getattr(self, name)}: expected {low} or more")
-        if not 0 <= self.seed < 2**64:
-            raise UsageError(f"[train] seed is {self.seed}: expected 64 unsigned bits")
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise UsageError(f"[train] {name} is {value!r}: expected a whole number, {low} to {high}")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**64:
+            raise UsageError(f"[train] seed is {self.seed!r}: expected 64 unsigned bits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,19 @@ class Trainer:
         self._validation = (
             Validation(held_back, settings.batch, config.context) if len(held_back) > config.context else None
         )
+        if settings.patience and (self._validation is None or not settings.evaluate_every):
+            raise UsageError(
+                f"[train] patience is {settings.patience}: expected evaluate_every above 0 and more "
+                f"held-back text than {config.context} bytes, there are {len(held_back)}"
+            )
         self.model = tinylm(config)
         self._evaluate = evaluation(self.model)
         self.step = 0
         self.early_stop = EarlyStop(settings.patience)
         self.first_loss: float | None = None
         self.last_saved: Path | None = None
+        self._whole = True
+        self._stopping = False
         if directory is not None:
             checkpoints.prepare(directory, start.step if start is not None else 0)
         self._bind(start)
@@ -192,9 +200,11 @@ class Trainer:
         rate[...] = learning_rate(settings.schedule, self.step)
         key[2] = self.step
         begin = time.perf_counter()
+        self._whole = False  # an interrupt between the update and its count must not be saved
         try:
             self._call.run()
         except NotFiniteError as error:
+            self._whole = True
             saved = (
                 f"the last good checkpoint is {self.last_saved}"
                 if self.last_saved
@@ -208,24 +218,30 @@ class Trainer:
         seconds = time.perf_counter() - begin
         _, _, loss, norm = self._call.results
         self.step += 1
+        self._whole = True
         if self.first_loss is None:
             self.first_loss = float(loss)
         return Report(
             self.step, settings.schedule.steps, float(loss), float(norm), float(rate), seconds, tokens.size
         )
 
+    def stop(self) -> None:
+        """Asks `steps` to end after the step it is at, as a signal handler may."""
+        self._stopping = True
+
     def steps(self) -> Iterator[Report]:
         """Advances to the last step, evaluating and saving on the way and at the end."""
         settings = self.settings
         last = settings.schedule.steps
-        while self.step < last and not self.early_stop.stop:
+        while self.step < last and not self.early_stop.stop and not self._stopping:
             report = self.advance()
             if self._validation is not None and _due(self.step, settings.evaluate_every, last):
                 loss = self.evaluate()
                 self.early_stop = self.early_stop.after(self.step, loss)
                 report = replace(report, validation=loss)
+            best = settings.patience > 0 and self.early_stop.best_step == self.step
             if self.directory is not None and (
-                _due(self.step, settings.save_every, last) or self.early_stop.stop
+                best or _due(self.step, settings.save_every, last) or self.early_stop.stop
             ):
                 report = replace(report, saved=self.save())
             yield report
@@ -248,9 +264,13 @@ class Trainer:
         """A checkpoint of this very moment; a no-op where it is saved already."""
         if self.directory is None:
             raise UsageError("[train] this run has no directory to save to")
+        if not self._whole:
+            raise UsageError("[train] the last step was interrupted: its weights are not those of any step")
         if self.last_saved is not None and self.last_saved.name == f"step-{self.step:08d}.safetensors":
             return self.last_saved
-        self.last_saved = checkpoints.save(self.directory, self.snapshot())
+        best = self.early_stop.best_step
+        kept = () if best is None else (best,)
+        self.last_saved = checkpoints.save(self.directory, self.snapshot(), kept=kept)
         return self.last_saved
 
     def snapshot(self) -> Checkpoint:
@@ -302,23 +322,28 @@ def settings_of(checkpoint: Checkpoint) -> Settings:
         ) from error
 
 
-def resume(directory: Path, text: bytes, steps: int | None = None) -> Trainer:
-    """The run's trainer at its newest checkpoint, to go on with the bits of an uninterrupted run.
+def resume(path: Path, text: bytes, steps: int | None = None, directory: Path | None = None) -> Trainer:
+    """A run's trainer at its newest checkpoint (or at the checkpoint file `path`), to go on with the bits of
+    an uninterrupted run.
 
     The text must be the same (by sha256). steps: a later last step; the schedule then stretches, so the
     result equals an uninterrupted run only where the rate does not depend on the number of steps.
+    directory: where to save from now on (the run itself by default).
     """
-    start = checkpoints.load(directory)
+    start = checkpoints.load(path)
     settings = settings_of(start)
     if steps is not None:
+        if steps <= start.step:
+            raise UsageError(f"[resume] steps is {steps}: the run has done {start.step} already")
         settings = replace(settings, schedule=replace(settings.schedule, steps=steps))
     given = text_sha256(text)
     if given != start.data.get("text_sha256"):
         raise DataError(
             f"[resume] the text has sha256 {given[:16]}…, the run was trained on "
-            f"{str(start.data.get('text_sha256'))[:16]}…"
+            f"{str(start.data.get('text_sha256'))[:16]}…: give the same text"
         )
-    return Trainer(settings, text, directory if directory.is_dir() else directory.parent, start)
+    own = path if path.is_dir() else path.parent
+    return Trainer(settings, text, directory if directory is not None else own, start)
 
 
 def _due(step: int, every: int, last: int) -> bool:

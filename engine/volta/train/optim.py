@@ -37,6 +37,9 @@ class Optimizer:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"[optimizer] kind is {self.kind!r}: expected one of {', '.join(KINDS)}")
+        for name in ("momentum", "beta1", "beta2", "eps", "weight_decay", "clip"):
+            if type(getattr(self, name)) not in (int, float):
+                raise UsageError(f"[optimizer] {name} is {getattr(self, name)!r}: expected a number")
         for name in ("momentum", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"[optimizer] {name} is {getattr(self, name)}: expected 0 <= {name} < 1")
@@ -82,7 +85,9 @@ def clip(grads: Mapping[str, Tensor], max_norm: float, loss: Tensor) -> tuple[Te
     max_norm 0 does not clip: the factor is then exactly 1.
     """
     names = sorted(grads)
-    values = F.stack([loss, *(F.sum_squares(grads[name]) for name in names)])
+    values = F.stack(
+        [loss, *(F.sum_squares(F.reshape(grads[name], grads[name].shape or (1,))) for name in names)]
+    )
     values = F.check_finite(values, ["the loss", *(f"the gradient of {name}" for name in names)])
     norm = F.sqrt(F.sum(values[1:]))
     factor = F.minimum(F.divide(max_norm or float("inf"), F.add(norm, CLIP_EPS)), 1.0)

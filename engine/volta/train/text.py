@@ -45,6 +45,8 @@ def load_text(path: Path | None) -> bytes:
         if not stat.S_ISREG(path.stat().st_mode):
             raise DataError(f"[data] {path} is not a regular file: expected a file or a directory of text")
         text = path.read_bytes()
+    except DataError:
+        raise
     except FileNotFoundError:
         raise DataError(f"[data] {path} is not there: expected a file or a directory of text") from None
     except (OSError, ValueError) as error:

@@ -1,4 +1,5 @@
-#if defined(__x86_64__)
+#include "../x86.h"
+#if defined(VOLTA_X86)
 #pragma GCC target("avx2,fma,prefer-vector-width=256")
 /* Attention, its gradient and rotary embedding with AVX2. */
 #define VOLTA_ISA avx2

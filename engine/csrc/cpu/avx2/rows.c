@@ -1,4 +1,5 @@
-#if defined(__x86_64__)
+#include "../x86.h"
+#if defined(VOLTA_X86)
 #pragma GCC target("avx2,fma,prefer-vector-width=256")
 /* The row kernels with AVX2: 4 registers of the 32 lanes each. */
 #define VOLTA_ISA avx2

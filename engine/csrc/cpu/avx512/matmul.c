@@ -1,6 +1,7 @@
+#include "../x86.h"
+#if defined(VOLTA_X86)
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 /* N1 with 512-bit vectors: 14 x 32 tiles, 28 sums of the 32 registers. */
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "../../volta.h"
@@ -84,6 +85,7 @@ int volta_matmul_avx512(const volta_call *call);
 
 int64_t volta_matmul_workspace_avx512(const volta_step *step, const volta_operand *operand,
                                       int threads) {
+  if (!volta_matmul_fits(step, operand)) return 0; /* the kernel will refuse it */
   const matmul_plan w = plan_matmul(step, operand, threads, &matmul_blocks, FEW_ROWS);
   return plan_bytes(&w, threads);
 }

@@ -1,4 +1,5 @@
-#if defined(__x86_64__)
+#include "../x86.h"
+#if defined(VOLTA_X86)
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 /* The row kernels with AVX-512: 2 registers of the 32 lanes each. */
 #define VOLTA_ISA avx512

@@ -3,6 +3,7 @@
 /* out[...] = value, by the flat index of the view */
 int volta_fill_ref(const volta_call *call) {
   const volta_operand *out = &call->operand[0];
+  if (out->dtype == VOLTA_BF16) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
   int64_t first, last;
   volta_share(volta_numel(out), call->thread, call->threads, &first, &last);
   for (int64_t i = first; i < last; i++) {

@@ -9,6 +9,7 @@ int volta_matmul_ref(const volta_call *call);
 
 int64_t volta_matmul_workspace_ref(const volta_step *step, const volta_operand *operand,
                                    int threads) {
+  if (!volta_matmul_fits(step, operand)) return 0; /* the kernel will refuse it */
   return volta_align(volta_matmul_tiles(step, operand) * VOLTA_TILE * (int64_t)sizeof(float)) *
          threads;
 }

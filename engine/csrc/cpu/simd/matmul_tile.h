@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define TILE_ROWS_LIMIT 14
-#define TILE_VECTORS_LIMIT 3
+#define TILE_VECTORS_LIMIT 2
 /* Rows of B fetched ahead: 8 rows are about 100 cycles, the latency of an L2 or near L3 line. */
 #define TILE_AHEAD 8
 /* Rows per base address: five rows are reached from one base with strides 1, 2, 4 (scaled index)

@@ -1,4 +1,4 @@
-/* Rotary position embedding and the cache's copies by vectors; cpu/ref says what they compute. */
+/* Rotary position embedding by vectors; cpu/ref/rotary.c says what it computes. */
 #ifndef VOLTA_SIMD_ROTARY_H
 #define VOLTA_SIMD_ROTARY_H
 
