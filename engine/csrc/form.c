@@ -46,7 +46,7 @@ static int word_fits(const char *word, const volta_operand *o, lengths *known) {
     if (axis == o->rank || !length_fits(known, *word, o->shape[axis])) return 0;
   }
   if (axis != o->rank) return 0;
-  return *word != '-' || o->shape[axis - 1] <= 1 || o->stride[axis - 1] == 1;
+  return *word != '-' || o->shape[axis - 1] <= 1 || o->stride[axis - 1] == 1 || volta_numel(o) == 0;
 }
 
 int volta_form_misfit(const volta_step *step, const volta_operand *operands) {
