@@ -12,7 +12,10 @@
 #ifndef VOLTA_H
 #define VOLTA_H
 
+#include <float.h>
 #include <stdint.h>
+
+_Static_assert(FLT_EVAL_METHOD == 0, "N0: every operation on floats rounds to a float");
 
 #define VOLTA_ABI_VERSION 1
 #define VOLTA_MAX_RANK 6

@@ -259,6 +259,20 @@ def test_it_holds_the_last_distinct_keys_up_to_its_capacity(keys: list[int], cap
         cache.get_or_make(key, refuse)
 
 
+def test_it_holds_at_most_so_many_bytes_beside_the_newest_entry() -> None:
+    cache: PlanCache[int] = PlanCache(10, max_bytes=100, size_of=lambda size: size)
+    for key, size in (("a", 40), ("b", 50), ("c", 30)):
+        cache.get_or_make(key, lambda size=size: size)  # type: ignore[misc]
+    assert len(cache) == 2, "120 bytes: the oldest went"
+    for key in "bc":
+        cache.get_or_make(key, refuse)
+    assert cache.get_or_make("huge", lambda: 1000) == 1000
+    assert len(cache) == 1, "more than all that may be held: it stays alone"
+    cache.get_or_make("huge", refuse)
+    cache.get_or_make("d", lambda: 1)
+    assert len(cache) == 1
+
+
 def test_what_could_not_be_made_is_not_remembered() -> None:
     cache: PlanCache[str] = PlanCache(2)
 

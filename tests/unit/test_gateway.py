@@ -140,6 +140,26 @@ def test_one_executable_serves_many_threads_with_one_arena() -> None:
     assert not wrong
 
 
+def test_an_executable_knows_what_it_holds_in_memory() -> None:
+    executable = gateway.compile(affine(), Policy(isa="ref", threads=1, passes=()))
+    assert executable.nbytes == executable.plan.arena_bytes + 8
+    assert executable.plan.arena_bytes > 0
+
+
+def test_a_run_that_stopped_may_have_overwritten_inputs_up_to_the_next_barrier() -> None:
+    """a is overwritten by the first step, b by the last: a run that stops in between has lost a alone."""
+    builder = GraphBuilder()
+    a, b = (builder.input(name, (4, 4), float32, "state") for name in "ab")
+    first = builder.add("neg", (a,))
+    checked = builder.add("check_finite", (builder.add("softmax", (first,)),), {"names": ("x",)})
+    graph = builder.freeze([first, builder.add("add", (b, checked))], {0: a, 1: b})
+    executable = gateway.compile(graph, Policy(isa="ref", threads=1, passes=()))
+    kernels = [step.kernel for step in executable.plan.steps]
+    assert kernels == ["chain", "softmax", "check_finite", "chain"]
+    assert executable.overwritten(kernels.index("check_finite")) == {0}
+    assert executable.overwritten(len(kernels) - 1) == {0, 1}
+
+
 # --- failures while running --------------------------------------------------------------------------
 
 

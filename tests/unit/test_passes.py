@@ -212,6 +212,10 @@ STAY: dict[str, tuple[Build, list[str]]] = {
         ["broadcast_to"],
     ),
     "1 * x where that broadcasts": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (4, 1, 1)))), ["mul"]),
+    "x * 1 where the literal adds an axis": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (1, 1, 1)))), ["mul"]),
+    "x / 2 where the literal adds an axis": (lambda b, x: b.add("div", (x, literal(b, 2.0, (1, 1, 1)))), ["div"]),
+    "x + -0 where the literal adds an axis": (lambda b, x: b.add("add", (x, literal(b, -0.0, (1, 1, 1)))), ["add"]),
+    "x - 0 where the literal adds an axis": (lambda b, x: b.add("sub", (x, literal(b, 0.0, (1, 1, 1)))), ["sub"]),
     "a literal of several elements": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (3,)))), ["mul"]),
     "a value that only a run knows": (
         lambda b, x: b.add("mul", (x, b.input("one", (), float32))),
@@ -254,12 +258,12 @@ def test_a_literal_factor_becomes_part_of_the_instruction(op: str, value: float,
 def test_two_transposes_and_two_reshapes_become_one() -> None:
     def turned(b: GraphBuilder, x: Node) -> Node:
         first = b.add("transpose", (x,), {"axes": (1, 2, 0)})
-        return b.add("transpose", (first,), {"axes": (1, 2, 0)})
+        return b.add("transpose", (first,), {"axes": (0, 2, 1)})
 
     graph = drop_dead(simplify(graph_of(turned, (2, 3, 4))))
     assert ops(graph) == ["transpose"]
-    assert graph.outputs[0].attrs["axes"] == (2, 0, 1)
-    assert graph.outputs[0].shape == (4, 2, 3)
+    assert graph.outputs[0].attrs["axes"] == (1, 0, 2)
+    assert graph.outputs[0].shape == (3, 2, 4)
 
     def reshaped(b: GraphBuilder, x: Node) -> Node:
         return b.add("reshape", (b.add("reshape", (x,), {"shape": (6,)}),), {"shape": (3, 2)})

@@ -13,7 +13,7 @@ from tests.ops.parity import assert_same_bits
 
 import volta as vt
 from volta import transform, tree
-from volta.errors import DTypeError, GradientError, UsageError
+from volta.errors import DTypeError, GradientError, NotFiniteError, UsageError
 from volta.runtime import gateway
 from volta.tensor import Tensor
 from volta.trace import SMALL
@@ -252,6 +252,31 @@ def test_a_captured_tensor_cannot_be_donated() -> None:
     with pytest.raises(UsageError, match="donated and given once more"):
         vt.compile(lambda a: (a + x,), donate=(0,))(x)
     assert_same_bits(x.numpy(), numbers(SMALL + 1))
+
+
+def test_only_what_a_failed_run_wrote_is_lost() -> None:
+    def update(state: dict[str, Tensor], x: Tensor) -> tuple[dict[str, Tensor]]:
+        a = -state["a"]
+        return ({"a": a, "b": state["b"] + vt.check_finite(vt.softmax(a) * x)},)
+
+    state = {"a": tensor(4), "b": tensor(4, seed=1)}
+    with vt.runtime(passes=()), pytest.raises(NotFiniteError):
+        vt.compile(update, donate=(0,))(state, vt.asarray([np.inf] * 4))
+    assert_same_bits(state["b"].numpy(), numbers(4, seed=1))
+    with pytest.raises(UsageError, match="was donated"):
+        state["a"].numpy()
+
+
+def test_an_interrupted_run_may_have_written_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    x = tensor(3)
+    monkeypatch.setattr(gateway.Executable, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        vt.compile(lambda x: (x + 1,), donate=(0,))(x)
+    with pytest.raises(UsageError, match="was donated"):
+        x.numpy()
 
 
 def test_nothing_is_given_away_when_an_argument_is_refused() -> None:
@@ -558,6 +583,15 @@ def test_trees_flatten_in_a_fixed_order_and_come_back() -> None:
     }  # fmt: skip
     assert tree.paths(structure) == [".a.x", ".b[0]", ".b[1][0]", ".b[1][1]"]
     assert hash(structure) == hash(tree.flatten(value, lambda part: isinstance(part, int))[1])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1, False), ([1, {"a": (2,)}], False), ([], False), ([1, {"a": ("x",)}], True), (None, True)],
+)
+def test_a_tree_knows_whether_it_holds_more_than_leaves(value: Any, expected: bool) -> None:
+    structure = tree.flatten(value, lambda part: isinstance(part, int))[1]
+    assert tree.has_statics(structure) == expected
 
 
 def test_named_tuples_come_back_as_tuples_and_a_leaf_is_a_tree() -> None:

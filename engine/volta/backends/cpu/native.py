@@ -234,7 +234,8 @@ def workspace_bytes(step: Step, isa: str, threads: int) -> int:
     tables = _Tables([step])
     count = int(lib.volta_workspace_bytes(tables.steps, tables.operands, isa_code(isa), threads))
     if count < 0:
-        raise VerifyError(step.kernel, f"{len(step.operands)} operands: the kernel takes another number")
+        given = ", ".join(f"{operand.dtype.name} {operand.shape}" for operand in step.operands)
+        raise VerifyError(step.kernel, f"the operands are {given or 'none'}: the kernel takes others")
     return count
 
 
