@@ -174,7 +174,17 @@ def test_digests_are_equal_exactly_where_the_graphs_are(one: Graph, other: Graph
 
 def test_flags_cannot_run_into_each_other() -> None:
     graph = scaled()
-    given_flags = [("a", "b"), ("b", "a"), ("ab",), ("a", "b", ""), ("a\0001:b",), ("a\0b",), ("a,b",), (), ("",)]
+    given_flags = [
+        ("a", "b"),
+        ("b", "a"),
+        ("ab",),
+        ("a", "b", ""),
+        ("a\0001:b",),
+        ("a\0b",),
+        ("a,b",),
+        (),
+        ("",),
+    ]
     assert len({fingerprint(graph, *flags) for flags in given_flags}) == len(given_flags)
 
 

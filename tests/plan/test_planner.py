@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-import volta as vt
 from tests.ops.parity import assert_same_bits, isas
 from tests.plan.hazards import HEADS, contested
 from tests.plan.running import PLAIN, bytes_of, run, run_plan, without_donations
 from tests.property.graphs import arguments, graphs
 
+import volta as vt
 from volta.backends.null import NullTarget
 from volta.dtypes import float32
 from volta.errors import VerifyError
@@ -30,10 +30,10 @@ from volta.model.transformer import tinylm
 from volta.plan import lower, verify
 from volta.plan.build import build
 from volta.plan.steps import Buffer, Memory, Plan, Step
-from volta.train.optim import Optimizer
-from volta.train.step import training_step
 from volta.runtime import gateway
 from volta.runtime.policy import Policy
+from volta.train.optim import Optimizer
+from volta.train.step import training_step
 
 Bytes = npt.NDArray[np.int64]
 
@@ -133,7 +133,9 @@ def assert_steps_without_barrier_are_independent(plan: Plan) -> None:
             check = plan.steps[index].kernel == "check_finite"  # nobody may go on before it has passed
             for touch in touches:
                 assert not written[touch.places].any(), f"step {index} needs a barrier"
-                assert not (touch.writes or check) or not touched[touch.places].any(), f"step {index} needs one"
+                assert not (touch.writes or check) or not touched[touch.places].any(), (
+                    f"step {index} needs one"
+                )
             for touch in touches:
                 touched[touch.places] = True
                 written[touch.places] |= touch.writes or check
@@ -269,7 +271,9 @@ def test_the_plan_of_a_training_step_holds_too(config: Config, passes: tuple[str
     plan = executable.plan
     assert_every_read_finds_its_value(plan)
     assert_steps_without_barrier_are_independent(plan)
-    moved = [s for s in plan.steps if s.kernel == "copy" and plan.buffers[s.operands[0].buffer].memory in BOUND]
+    moved = [
+        s for s in plan.steps if s.kernel == "copy" and plan.buffers[s.operands[0].buffer].memory in BOUND
+    ]
     assert not moved, "every parameter is updated in place"
 
 

@@ -212,10 +212,22 @@ STAY: dict[str, tuple[Build, list[str]]] = {
         ["broadcast_to"],
     ),
     "1 * x where that broadcasts": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (4, 1, 1)))), ["mul"]),
-    "x * 1 where the literal adds an axis": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (1, 1, 1)))), ["mul"]),
-    "x / 2 where the literal adds an axis": (lambda b, x: b.add("div", (x, literal(b, 2.0, (1, 1, 1)))), ["div"]),
-    "x + -0 where the literal adds an axis": (lambda b, x: b.add("add", (x, literal(b, -0.0, (1, 1, 1)))), ["add"]),
-    "x - 0 where the literal adds an axis": (lambda b, x: b.add("sub", (x, literal(b, 0.0, (1, 1, 1)))), ["sub"]),
+    "x * 1 where the literal adds an axis": (
+        lambda b, x: b.add("mul", (x, literal(b, 1.0, (1, 1, 1)))),
+        ["mul"],
+    ),
+    "x / 2 where the literal adds an axis": (
+        lambda b, x: b.add("div", (x, literal(b, 2.0, (1, 1, 1)))),
+        ["div"],
+    ),
+    "x + -0 where the literal adds an axis": (
+        lambda b, x: b.add("add", (x, literal(b, -0.0, (1, 1, 1)))),
+        ["add"],
+    ),
+    "x - 0 where the literal adds an axis": (
+        lambda b, x: b.add("sub", (x, literal(b, 0.0, (1, 1, 1)))),
+        ["sub"],
+    ),
     "a literal of several elements": (lambda b, x: b.add("mul", (x, literal(b, 1.0, (3,)))), ["mul"]),
     "a value that only a run knows": (
         lambda b, x: b.add("mul", (x, b.input("one", (), float32))),
