@@ -10,10 +10,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from volta.errors import CheckpointError
 from volta.model.config import Config
+from volta.runtime.policy import runtime
 from volta.train.loop import Settings, Trainer
 from volta.train.optim import Optimizer
 from volta.train.schedule import Schedule
@@ -79,17 +81,12 @@ def described() -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def write(path: Path) -> None:
     """Writes bits.json from the reference kernels; the file is committed and reviewed."""
-    from pathlib import Path
-
-    from volta.runtime.policy import runtime
-
     with runtime(isa="ref", threads=1):
         hashes = {name: digest for name, digest, _ in measure()}
-    path = Path(__file__).with_name("bits.json")
     path.write_text(json.dumps({"cases": described(), "weights_sha256": hashes}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    write(Path(__file__).with_name("bits.json"))
