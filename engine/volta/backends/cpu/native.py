@@ -304,10 +304,11 @@ class NativeProgram:
             raise UsageError(f"[program] {len(buffers)} buffers were given: expected {self.n_buffers - 1}")
         bound = self._ffi.new("void *[]", self.n_buffers)
         for index, array in enumerate(buffers, start=1):
-            if not array.flags.c_contiguous or array.nbytes < self._needed[index]:
+            if not (array.flags.c_contiguous and array.flags.aligned) or array.nbytes < self._needed[index]:
                 raise UsageError(
                     f"[program] buffer {index} has {array.nbytes} bytes, contiguous: "
-                    f"{array.flags.c_contiguous}: expected {self._needed[index]} contiguous bytes"
+                    f"{array.flags.c_contiguous}, aligned: {array.flags.aligned}: expected "
+                    f"{self._needed[index]} contiguous bytes, aligned"
                 )
             if self._written[index] and not array.flags.writeable:
                 raise UsageError(f"[program] buffer {index} is read-only: expected a writable array")
