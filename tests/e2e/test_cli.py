@@ -154,8 +154,8 @@ def test_every_mistake_gets_one_clear_line(
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert re.search(said, done.stderr), done.stderr
-    if done.stderr.startswith("volta: "):
-        assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("volta: ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

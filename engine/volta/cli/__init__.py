@@ -11,6 +11,7 @@ import typer
 from volta import __version__
 from volta.cli import doctor, generate, info, plan, quickstart, train
 from volta.cli.output import reporting
+from volta.errors import UsageError
 
 app = typer.Typer(
     name="volta",
@@ -46,7 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows another
-    app([argument for argument in given if argument != "--debug"])
+    arguments = [argument for argument in given if argument != "--debug"] or ["--help"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except Exception as error:
+        say = getattr(error, "format_message", None)  # of click's usage errors, which typer carries inside
+        if say is None:
+            raise
+        reporting.fail(UsageError(f"{say()} (--help shows what there is)"), 2)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 for module in (train, generate, info, plan, doctor, quickstart):
