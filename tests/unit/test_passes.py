@@ -430,6 +430,19 @@ def test_a_detour_through_two_groups_is_no_cycle_either() -> None:
     assert ops(graph) == ["exp", "sum", "fused"]
 
 
+def test_what_one_group_waits_for_everyone_behind_it_waits_for() -> None:
+    """p and q run as one, so what follows p waits for all that q needs, s among it: u may not join s."""
+    build = GraphBuilder()
+    x = build.input("x", (2, 3), float32)
+    whole = {"axes": (0, 1), "keepdims": True}
+    s, p = build.add("exp", (x,)), build.add("neg", (x,))
+    q = build.add("add", (p, build.add("sum", (s,), whole)))
+    u = build.add("add", (s, build.add("max", (p,), whole)))
+    graph = fuse_elementwise(build.freeze([q, u]))
+    assert ops(graph) == ["exp", "sum", "fused", "result", "result", "max", "add"]
+    assert ops(body_of(graph)) == ["neg", "add"]
+
+
 def test_other_shapes_are_read_by_broadcast_and_not_joined() -> None:
     build = GraphBuilder()
     x, bias = build.input("x", (2, 3), float32), build.input("bias", (3,), float32)
