@@ -25,9 +25,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     outputs = []
     for position, node in enumerate(graph.outputs):
         value = new[node]
-        if (
-            donated.get(value, position) != position
-        ):  # another output takes this input over: not the input itself
+        if donated.get(value, position) != position:  # an input that another output takes over
             value = builder.add("reshape", (value,), {"shape": value.shape})
         outputs.append(value)
     return builder.freeze(outputs, {output: value for value, output in donated.items()})
