@@ -39,6 +39,11 @@ typedef struct {
   int32_t status, step;
   int64_t detail[2];
 } volta_error;
+typedef struct {
+  const char *code;
+  int32_t kind, isa, available;
+  int32_t mr, nr, kc, mc, nc, ahead;
+} volta_tile_facts;
 typedef ... volta_program;
 
 #define VOLTA_ABI_VERSION ...
@@ -53,17 +58,25 @@ const char *volta_op_name(int op);
 int volta_op_inputs(int op);
 
 int volta_cpu_isa_supported(int isa);
+int volta_cpu_has(int needs);
+int volta_tile_row(int32_t id, volta_tile_facts *facts);
+const char *volta_tile_problem(int32_t id);
+int64_t volta_packed_bytes(
+    int32_t tile, int32_t kind, int isa, int64_t k, int64_t n, int64_t group);
 int volta_cpus_available(void);
 int64_t volta_cpu_cache_bytes(int level);
 int volta_pool_workers(void);
+int64_t volta_probe_work(int kind, int isa, int64_t bytes);
+int volta_probe_run(
+    int kind, int isa, int threads, void *memory, int64_t bytes, int64_t repeats, double *seconds);
 
 volta_program *volta_program_new(
     const volta_step *steps, int32_t n_steps, const volta_operand *operands, int32_t n_operands,
     const volta_instruction *instructions, int32_t n_instructions, int32_t n_buffers,
     int64_t arena_bytes, int isa, int threads, volta_error *error);
-int volta_program_run(volta_program *program, void *const *buffers, volta_error *error);
-int volta_program_run_timed(
-    volta_program *program, void *const *buffers, volta_error *error, double *seconds);
+int volta_program_run(
+    volta_program *program, void *const *buffers, int32_t first, int32_t last, double *stamps,
+    volta_error *error);
 void volta_program_free(volta_program *program);
 int64_t volta_program_buffer_bytes(const volta_program *program, int32_t buffer);
 int volta_program_buffer_written(const volta_program *program, int32_t buffer);
@@ -78,7 +91,7 @@ ffi = FFI()
 ffi.cdef(DECLARATIONS)
 ffi.set_source(
     "volta._native",
-    "".join(f'#include "{name}.h"\n' for name in ("volta", "cpu_info", "manifest", "pool", "program")),
+    "".join(f'#include "{name}.h"\n' for name in ("volta", "cpu_info", "cpu/matmul_tiles", "manifest", "pool", "probe", "program")),
     sources=sorted(str(path) for path in [*CSRC.glob("*.c"), *CSRC.glob("cpu/**/*.c")]),
     depends=sorted(str(path) for suffix in ("h", "def") for path in CSRC.rglob(f"*.{suffix}")),
     include_dirs=[str(CSRC)],

@@ -9,20 +9,54 @@
 #include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/syscall.h>
 #endif
 
+#include "cpu/matmul_tile.h"
 #include "cpu/x86.h"
-#include "volta.h"
+
+/* --- features: asked once -------------------------------------------------------------------- */
+
+static pthread_once_t features_once = PTHREAD_ONCE_INIT;
+static int has_avx2, has_avx512, has[VOLTA_NEEDS_COUNT];
+
+#if defined(VOLTA_X86)
+/* These predicates include the operating system's saving of the registers (XCR0). */
+static int supports_amx(void) {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  const int request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XTILEDATA */
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("amx-int8") &&
+         syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return 0;
+#endif
+}
+
+static void read_features(void) {
+  has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  has[VOLTA_NEEDS_NOTHING] = 1;
+  has[VOLTA_NEEDS_VNNI] = has_avx512 && __builtin_cpu_supports("avx512vnni");
+  has[VOLTA_NEEDS_BF16_DOT] = has_avx512 && __builtin_cpu_supports("avx512bf16") &&
+                              __builtin_cpu_supports("avx512vnni") && volta_bf16_dot_is_n9();
+  has[VOLTA_NEEDS_AMX] = has_avx512 && supports_amx();
+}
+#else
+static void read_features(void) { has[VOLTA_NEEDS_NOTHING] = 1; }
+#endif
+
+int volta_cpu_has(int needs) {
+  pthread_once(&features_once, read_features);
+  return needs >= 0 && needs < VOLTA_NEEDS_COUNT && has[needs];
+}
 
 int volta_cpu_isa_supported(int isa) {
-#if defined(VOLTA_X86)
-  /* These predicates include the operating system's saving of the wide registers (XCR0). */
-  int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (isa == VOLTA_ISA_AVX2) return avx2;
-  if (isa == VOLTA_ISA_AVX512) return avx512;
-#endif
+  pthread_once(&features_once, read_features);
+  if (isa == VOLTA_ISA_AVX2) return has_avx2;
+  if (isa == VOLTA_ISA_AVX512) return has_avx512;
+  if (isa == VOLTA_ISA_AMX) return has[VOLTA_NEEDS_AMX];
   return isa == VOLTA_ISA_REF;
 }
 

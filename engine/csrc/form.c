@@ -36,8 +36,8 @@ static int ends(char character) { return character == ' ' || character == '\0'; 
 /* One word of a form, which ends at a space or at the form's end. */
 static int word_fits(const char *word, const volta_operand *o, lengths *known) {
   if (*word == '?') return 1;
-  const int32_t dtype = *word == 'i' ? VOLTA_I32 : VOLTA_F32;
-  if (*word == 'i') word++;
+  const int32_t dtype = *word == 'i' ? VOLTA_I32 : *word == 'b' ? VOLTA_I8 : VOLTA_F32;
+  if (dtype != VOLTA_F32) word++;
   if (o->dtype != dtype) return 0;
   if (*word == '~') return 1;
   if (word[1] == '=') return is_contiguous(o) && length_fits(known, *word, volta_numel(o));

@@ -31,7 +31,7 @@ static const struct {
 #undef VOLTA_CHAIN_OP
 };
 
-/* The operands each kernel takes: a word each, outputs before the bar. A word is the dtype (i: i32,
+/* The operands each kernel takes: a word each, outputs before the bar. A word is the dtype (i: i32, b: i8,
  * else f32) and a letter for each axis. Equal letters are equal lengths within the step, a digit is
  * that length, d is D / 2; H heads are a multiple of G. Strides are any, unless the word ends in
  *   -   the last axis has stride 1
@@ -42,6 +42,9 @@ static const char *const forms[VOLTA_KERNEL_COUNT] = {
     [VOLTA_KERNEL_FILL] = "? |",
     [VOLTA_KERNEL_CHAIN] = NULL,
     [VOLTA_KERNEL_MATMUL] = NULL,
+    [VOLTA_KERNEL_MATMUL_SCALED] = NULL,
+    [VOLTA_KERNEL_PACK_WEIGHTS] = "bX | ?",
+    [VOLTA_KERNEL_QUANTIZE] = "bRK- RN | RK-",
     [VOLTA_KERNEL_REDUCE] = "? | ?",
     [VOLTA_KERNEL_SOFTMAX] = "RV- | RV-",
     [VOLTA_KERNEL_SOFTMAX_GRAD] = "RV- | RV- RV-",

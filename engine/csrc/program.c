@@ -31,7 +31,9 @@ struct volta_program {
   int isa, threads;
   /* Of the run in progress. */
   void *const *buffers;
-  double *seconds;
+  double *stamps;
+  double origin; /* the time that stamps count from */
+  int32_t first, last; /* the steps to run */
   int32_t failed_step; /* the lowest so far; n_steps: none */
 };
 
@@ -126,7 +128,8 @@ volta_program *volta_program_new(const volta_step *steps, int32_t n_steps,
 typedef struct {
   volta_program *program;
   void *const *buffers;
-  double *seconds; /* NULL: not timed */
+  int32_t first, last;
+  double *stamps; /* NULL: not traced */
   volta_error *error;
 } run;
 
@@ -154,17 +157,15 @@ static double now(void) {
 static void run_steps(volta_program *p, int thread, int threads, volta_pool *pool) {
   void **data = p->data + (size_t)thread * (size_t)(p->max_operands + 1);
   volta_error *error = &p->errors[thread];
-  for (int32_t i = 0; i < p->n_steps; i++) {
+  for (int32_t i = p->first; i < p->last; i++) {
     const volta_step *step = &p->steps[i];
-    double start = 0;
-    if (step->barrier || p->seconds != NULL) {
+    double *stamp = p->stamps == NULL ? NULL : p->stamps + 2 * ((int64_t)thread * p->n_steps + i);
+    if (step->barrier) {
       volta_pool_barrier(pool);
       if (failed_before(p, i)) return;
     }
-    if (thread == 0) {
-      if (p->step_end[i] > p->high_water) p->high_water = p->step_end[i];
-      if (p->seconds != NULL) start = now();
-    }
+    if (thread == 0 && p->step_end[i] > p->high_water) p->high_water = p->step_end[i];
+    if (stamp != NULL) stamp[0] = now() - p->origin;
     const volta_operand *operand = p->operands + step->first_operand;
     for (int32_t o = 0; o < step->n_operands; o++) {
       char *base = operand[o].buffer == 0 ? p->arena : p->buffers[operand[o].buffer];
@@ -185,10 +186,7 @@ static void run_steps(volta_program *p, int thread, int threads, volta_pool *poo
     int status = volta_targets[p->isa][step->kernel].run(&call);
     if (status == VOLTA_OK) status = error->status;
     if (status != VOLTA_OK && error->step < 0) record_failure(p, error, status, i);
-    if (p->seconds != NULL) {
-      volta_pool_barrier(pool);
-      if (thread == 0) p->seconds[i] = now() - start;
-    }
+    if (stamp != NULL) stamp[1] = now() - p->origin;
   }
 }
 
@@ -197,9 +195,12 @@ static void run_program(void *argument, int thread, int threads, volta_pool *poo
   run *r = argument;
   volta_program *p = r->program;
   if (thread == 0) {
-    p->high_water = 0;
+    if (r->first == 0) p->high_water = 0;
     p->buffers = r->buffers;
-    p->seconds = r->seconds;
+    p->first = r->first;
+    p->last = r->last;
+    p->stamps = r->stamps;
+    p->origin = now();
     p->failed_step = p->n_steps;
     for (int t = 0; t < threads; t++) p->errors[t] = (volta_error){.step = -1};
   }
@@ -211,17 +212,14 @@ static void run_program(void *argument, int thread, int threads, volta_pool *poo
   }
 }
 
-int volta_program_run_timed(volta_program *program, void *const *buffers, volta_error *error,
-                            double *seconds) {
-  run r = {program, buffers, seconds, error};
+int volta_program_run(volta_program *program, void *const *buffers, int32_t first, int32_t last,
+                      double *stamps, volta_error *error) {
+  run r = {program, buffers, first, last, stamps, error};
   *error = (volta_error){.step = -1};
+  if (first < 0 || first > last || last > program->n_steps) return error->status = VOLTA_BAD_PROGRAM;
   int status = volta_pool_run(run_program, &r, program->threads);
   if (error->status == VOLTA_OK) error->status = status;
   return error->status;
-}
-
-int volta_program_run(volta_program *program, void *const *buffers, volta_error *error) {
-  return volta_program_run_timed(program, buffers, error, NULL);
 }
 
 /* --- questions -------------------------------------------------------------------------------- */

@@ -51,14 +51,14 @@ volta_program *volta_program_new(const volta_step *steps, int32_t n_steps,
                                  int32_t n_buffers, int64_t arena_bytes, int isa, int threads,
                                  volta_error *error);
 
-/* Runs every step. buffers[0] is ignored: the program owns its arena. Each other buffer holds at
- * least volta_program_buffer_bytes. On failure the steps after the next barrier have not run, and
- * `error` holds the failure of the lowest step, and of the lowest thread within it. */
-int volta_program_run(volta_program *program, void *const *buffers, volta_error *error);
-
-/* The same with a barrier around every step; seconds[i] is what step i took. */
-int volta_program_run_timed(volta_program *program, void *const *buffers, volta_error *error,
-                            double *seconds);
+/* Runs steps first .. last - 1. buffers[0] is ignored: the program owns its arena. Each other buffer
+ * holds at least volta_program_buffer_bytes. On failure the steps after the next barrier have not run,
+ * and `error` holds the failure of the lowest step, and of the lowest thread within it.
+ *
+ * stamps: NULL, or [threads][n_steps][2], when each thread began and ended each step that it ran, in
+ * seconds since the run began. */
+int volta_program_run(volta_program *program, void *const *buffers, int32_t first, int32_t last,
+                      double *stamps, volta_error *error);
 
 void volta_program_free(volta_program *program);
 
@@ -67,7 +67,8 @@ int64_t volta_program_buffer_bytes(const volta_program *program, int32_t buffer)
 /* 1 when a step writes to `buffer`. */
 int volta_program_buffer_written(const volta_program *program, int32_t buffer);
 void *volta_program_arena(volta_program *program);
-/* The end of the highest byte of the arena that the last run's steps used. */
+/* The end of the highest byte of the arena that the steps of the last run used, and those of the runs
+ * since the last one that began with step 0. */
 int64_t volta_program_high_water(const volta_program *program);
 
 /* Bytes of workspace the step needs for `threads` threads on `isa`; -1 for a kernel, isa or number

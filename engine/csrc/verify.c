@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "cpu/matmul_problem.h"
 #include "cpu_info.h"
 #include "form.h"
 #include "manifest.h"
@@ -39,11 +40,9 @@ int volta_verify_sizes(const volta_tables *t, volta_error *error) {
 
 /* --- operands --------------------------------------------------------------------------------- */
 
-static int64_t itemsize(int32_t dtype) { return dtype == VOLTA_BF16 ? 2 : 4; }
-
 /* The bytes [low, high) from the buffer's start that the view reaches; 0 on overflow. */
 static int view_bytes(const volta_operand *o, int64_t *low, int64_t *high) {
-  int64_t first = 0, last = 0, count = 1, size = itemsize(o->dtype);
+  int64_t first = 0, last = 0, count = 1, size = volta_itemsize(o->dtype);
   for (int32_t axis = 0; axis < o->rank; axis++) {
     if (__builtin_mul_overflow(count, o->shape[axis], &count)) return 0;
   }
@@ -63,7 +62,7 @@ static int view_bytes(const volta_operand *o, int64_t *low, int64_t *high) {
 
 /* The rule that a view breaks, wherever it lies, and the bytes that it reaches. */
 static int view_rule(const volta_operand *o, int64_t *low, int64_t *high) {
-  if (o->dtype < VOLTA_F32 || o->dtype > VOLTA_I32) return VOLTA_RULE_DTYPE;
+  if (o->dtype < VOLTA_F32 || o->dtype > VOLTA_I8) return VOLTA_RULE_DTYPE;
   if (o->rank < 0 || o->rank > VOLTA_MAX_RANK) return VOLTA_RULE_RANK;
   for (int32_t axis = 0; axis < o->rank; axis++) {
     if (o->shape[axis] < 0) return VOLTA_RULE_SHAPE;
@@ -81,7 +80,7 @@ static int verify_operand(const volta_tables *t, int32_t s, int32_t index, volta
   }
   const int rule = view_rule(o, &low, &high);
   if (rule != VOLTA_RULE_NONE) return broken(error, s, rule, index);
-  if (o->offset % itemsize(o->dtype) != 0) return broken(error, s, VOLTA_RULE_ALIGNMENT, index);
+  if (o->offset % volta_itemsize(o->dtype) != 0) return broken(error, s, VOLTA_RULE_ALIGNMENT, index);
   if (low < 0) return broken(error, s, VOLTA_RULE_BEFORE, index);
   volta_extent *extent = &extents[o->buffer];
   if (high > extent->end) extent->end = high;
@@ -102,7 +101,7 @@ static int same_memory(const volta_operand *a, const volta_operand *b) {
 }
 
 static int same_view(const volta_operand *a, const volta_operand *b) {
-  if (a->offset != b->offset || a->rank != b->rank) return 0;
+  if (a->offset != b->offset || a->rank != b->rank || a->dtype != b->dtype) return 0;
   for (int32_t axis = 0; axis < a->rank; axis++) {
     if (a->shape[axis] > 1 && a->stride[axis] != b->stride[axis]) return 0;
   }
@@ -144,7 +143,7 @@ static int verify_read(const volta_step *step, const volta_operand *operands, in
 static int verify_code(const volta_tables *t, int32_t s, volta_error *error) {
   const volta_step *step = &t->steps[s];
   const volta_operand *operands = t->operands + step->first_operand;
-  uint64_t written = step->kernel == VOLTA_KERNEL_MATMUL ? 1 : 0;
+  uint64_t written = volta_is_matmul(step->kernel) ? 1 : 0;
   for (int32_t i = 0; i < step->n_instructions; i++) {
     const volta_instruction *code = &t->instructions[step->first_instruction + i];
     if (volta_op_name(code->op) == NULL) return broken(error, s, VOLTA_RULE_OP, i);
@@ -161,7 +160,7 @@ static int verify_code(const volta_tables *t, int32_t s, volta_error *error) {
     written |= (uint64_t)1 << code->to;
   }
   for (int32_t output = 0; output < step->n_outputs; output++) {
-    int by_code = step->kernel == VOLTA_KERNEL_CHAIN || step->kernel == VOLTA_KERNEL_MATMUL;
+    int by_code = step->kernel == VOLTA_KERNEL_CHAIN || volta_is_matmul(step->kernel);
     if (by_code && !(written >> output & 1)) {
       return broken(error, s, VOLTA_RULE_UNWRITTEN, output);
     }
@@ -171,12 +170,14 @@ static int verify_code(const volta_tables *t, int32_t s, volta_error *error) {
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* A matmul has a and b; every step that runs code has an output. */
+/* A matmul has a and b, a scaled one scales as well; every step that runs code has an output. */
 static int arity_holds(const volta_step *step) {
   int outputs, operands;
   volta_kernel_arity(step->kernel, &outputs, &operands);
   if (outputs >= 0) return step->n_outputs == outputs && step->n_operands == operands;
-  const int inputs = step->kernel == VOLTA_KERNEL_MATMUL ? 2 : 0;
+  const int inputs = step->kernel == VOLTA_KERNEL_MATMUL          ? 2
+                     : step->kernel == VOLTA_KERNEL_MATMUL_SCALED ? 3
+                                                                  : 0;
   return step->n_outputs >= 1 && step->n_operands - step->n_outputs >= inputs;
 }
 
@@ -196,7 +197,7 @@ int64_t volta_workspace_bytes(const volta_step *step, const volta_operand *opera
   }
   if (volta_form_misfit(step, operands) >= 0) return -1;
   volta_workspace workspace = volta_targets[isa][step->kernel].workspace;
-  return workspace == NULL ? 0 : workspace(step, operands, threads);
+  return workspace == NULL ? 0 : workspace(step, operands, isa, threads);
 }
 
 static int verify_shape_of_step(const volta_tables *t, int32_t s, volta_error *error) {

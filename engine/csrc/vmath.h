@@ -98,6 +98,14 @@ VOLTA_FN float volta_float(volta_u32 b) {
 #define VOLTA_ROUND_SCALED 12583103.0f
 #define VOLTA_UNSCALE 5.42101086e-20f
 
+/* N9: x rounded to bf16, to nearest, ties to even; a NaN becomes the quiet NaN with its sign. */
+VOLTA_FN float volta_round_bf16(float x) {
+  const volta_u32 b = VOLTA_BITS(x);
+  const volta_u32 rounded = (b + 0x7fffu + (b >> 16 & 1u)) & 0xffff0000u;
+  const volta_u32 quiet = (b & 0x80000000u) | 0x7fc00000u;
+  return VOLTA_FLOAT((b & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
 /* |x| with the sign of s */
 VOLTA_FN float volta_copysign(float x, float s) {
   return VOLTA_FLOAT((VOLTA_BITS(x) & 0x7fffffffu) | (VOLTA_BITS(s) & 0x80000000u));

@@ -17,7 +17,7 @@
 
 _Static_assert(FLT_EVAL_METHOD == 0, "N0: every operation on floats rounds to a float");
 
-#define VOLTA_ABI_VERSION 1
+#define VOLTA_ABI_VERSION 2
 #define VOLTA_MAX_RANK 6
 #define VOLTA_ALIGNMENT 64
 #define VOLTA_LANES 32 /* N2: lanes of every reduction */
@@ -33,13 +33,14 @@ typedef enum {
   VOLTA_NO_THREAD = 5
 } volta_status;
 
-typedef enum { VOLTA_F32 = 0, VOLTA_BF16 = 1, VOLTA_I32 = 2 } volta_dtype;
+typedef enum { VOLTA_F32 = 0, VOLTA_BF16 = 1, VOLTA_I32 = 2, VOLTA_I8 = 3 } volta_dtype;
 
 typedef enum {
   VOLTA_ISA_REF = 0,
   VOLTA_ISA_AVX2 = 1,
   VOLTA_ISA_AVX512 = 2,
-  VOLTA_ISA_COUNT = 3
+  VOLTA_ISA_AMX = 3, /* AVX-512 with AMX tiles for bf16 and int8 */
+  VOLTA_ISA_COUNT = 4
 } volta_isa;
 
 /* A strided view of a buffer. Strides count elements, may be 0 (broadcast) or negative. */
@@ -96,7 +97,7 @@ typedef struct {
 
 typedef int (*volta_kernel)(const volta_call *call);
 /* Bytes of workspace a step needs for `threads` threads; a multiple of VOLTA_ALIGNMENT. */
-typedef int64_t (*volta_workspace)(const volta_step *step, const volta_operand *operand,
+typedef int64_t (*volta_workspace)(const volta_step *step, const volta_operand *operand, int isa,
                                    int threads);
 
 /* --- pool.c ---------------------------------------------------------------------------------- */
@@ -125,10 +126,21 @@ static inline int64_t volta_numel(const volta_operand *operand) {
 int volta_fail(const volta_call *call, int status, int64_t detail0, int64_t detail1);
 
 /* --- cpu/chain.h: elementwise chains, also run by matmul on each finished tile ----------------------- */
-/* Runs `count` instructions over n <= VOLTA_TILE elements; registers are unit-stride tiles. */
-typedef void (*volta_chain_tile)(const volta_instruction *code, int count, float *const *registers,
-                                 int64_t n);
-extern const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT];
+/* One register over a block of rows: rows of f32 where they are, or a tile that they are gathered,
+ * spread or widened into, and outputs in bf16 rounded from. */
+typedef struct {
+  char *at;     /* element 0 of row 0; not read where only the tile counts */
+  int64_t row;  /* bytes from row to row */
+  int64_t move; /* elements from column to column */
+  int32_t dtype;
+  float *tile; /* NULL: the register is the operand, whose `move` is 1 */
+} volta_chain_register;
+
+/* Runs the step's instructions over `rows` rows of n elements, rows * n <= VOLTA_TILE. Registers: the
+ * step's operands, then its temporaries; those with neither `at` nor tile take no part. */
+typedef void (*volta_chain_rows)(const volta_call *call, const volta_chain_register *registers,
+                                 int64_t rows, int64_t n);
+extern const volta_chain_rows volta_chain_rows_of[VOLTA_ISA_COUNT];
 
 /* --- targets.c: which kernel runs, per instruction set ------------------------------------------ */
 typedef struct {

@@ -5,7 +5,7 @@
 ...     y = vt.matmul(vt.asarray(a), vt.asarray(b)).numpy()
 """
 
-from volta.dtypes import bfloat16, float32, int32
+from volta.dtypes import bfloat16, float32, int8, int32
 from volta.errors import (
     BudgetError,
     CheckpointError,
@@ -52,6 +52,8 @@ from volta.functions import (
     normal,
     ones,
     pad,
+    quantize,
+    quantized_matmul,
     random_key,
     relu,
     reshape,
@@ -124,6 +126,7 @@ __all__ = [
     "gelu",
     "grad",
     "int32",
+    "int8",
     "layer_norm",
     "load",
     "log",
@@ -138,6 +141,8 @@ __all__ = [
     "normal",
     "ones",
     "pad",
+    "quantize",
+    "quantized_matmul",
     "random_key",
     "relu",
     "reshape",

@@ -25,14 +25,20 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def integer(self) -> bool:
+        """Integers carry no gradient."""
+        return self.name.startswith("i")
+
 
 float32 = DType("f32", 0, 4, np.dtype(np.float32))
 bfloat16 = DType("bf16", 1, 2, np.dtype(np.uint16))
 int32 = DType("i32", 2, 4, np.dtype(np.int32))
+int8 = DType("i8", 3, 1, np.dtype(np.int8))
 
 ALIGNMENT = 64  # bytes: a cache line, and a vector of AVX-512
 
-BY_NAME = {dtype.name: dtype for dtype in (float32, bfloat16, int32)}
+BY_NAME = {dtype.name: dtype for dtype in (float32, bfloat16, int32, int8)}
 
 
 def bfloat16_from_float32(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:

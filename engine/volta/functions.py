@@ -136,7 +136,10 @@ def scale(x: Tensor, factor: float) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a [..., m, k] @ b [..., k, n], batch axes broadcast; vectors as in NumPy (N1)."""
+    """a [..., m, k] @ b [..., k, n], batch axes broadcast; vectors as in NumPy. The result is f32.
+
+    Both f32, or a f32 and b bf16, which is widened (N1); or both bf16 (N9).
+    """
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError(f"[matmul] a is {a.shape}, b is {b.shape}: expected at least one axis each")
     left = reshape(a, (1, *a.shape)) if a.ndim == 1 else a
@@ -148,6 +151,29 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if a.ndim == 1:
         shape = shape[:-1] if b.ndim == 1 else (*shape[:-2], shape[-1])
     return reshape(product, shape) if shape != product.shape else product
+
+
+def quantize(x: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
+    """x [..., K] as whole numbers q i8 [..., K] and scale f32 [..., K / group]: x is about q * scale (N10).
+
+    One scale for each `group` neighbours (all K by default): the largest magnitude / 127.
+    """
+    if x.ndim == 0:
+        raise ShapeError("[quantize] x is (): expected at least one axis")
+    width = x.shape[-1] if group is None else group
+    if width < 1 or x.shape[-1] % width:
+        raise ShapeError(f"[quantize] x is {x.shape}, group is {group}: expected a group that divides {x.shape[-1]}")
+    q, scale = apply_all("quantize", x, groups=x.shape[-1] // width)
+    return q, scale
+
+
+def quantized_matmul(a: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    """a [..., m, k] @ (w [k, n] * scale): w i8, scale f32 [groups, n] with groups of equal length along k.
+
+    a f32: weights alone are quantized. a i8: products add up exactly; multiply the result by the scales
+    of a's rows. With `q, s = quantize(W.T)`: quantized_matmul(a, q.T, s.T) (N10).
+    """
+    return apply("quantized_matmul", a, w, scale)
 
 
 def sum(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -281,7 +307,7 @@ def basic_index(x: Tensor, index: object) -> Tensor:
 
 
 def astype(x: Tensor, dtype: DType | str) -> Tensor:
-    """f32 to bf16 (round to nearest even) or back."""
+    """f32 to bf16 (round to nearest even) or back; i8 to f32."""
     wanted = as_dtype(dtype)
     return x if wanted is x.dtype else apply("cast", x, dtype=wanted.name)
 
@@ -291,20 +317,12 @@ def astype(x: Tensor, dtype: DType | str) -> Tensor:
 
 def zeros(shape: int | Sequence[int], dtype: DType | str = float32) -> Tensor:
     """A concrete tensor of zeros."""
-    return (
-        asarray(np.zeros(shape, np.float32), dtype)
-        if as_dtype(dtype).name != "i32"
-        else asarray(np.zeros(shape, np.int32))
-    )
+    return asarray(np.zeros(shape, np.int32 if as_dtype(dtype).integer else np.float32), dtype)
 
 
 def ones(shape: int | Sequence[int], dtype: DType | str = float32) -> Tensor:
     """A concrete tensor of ones."""
-    return (
-        asarray(np.ones(shape, np.float32), dtype)
-        if as_dtype(dtype).name != "i32"
-        else asarray(np.ones(shape, np.int32))
-    )
+    return asarray(np.ones(shape, np.int32 if as_dtype(dtype).integer else np.float32), dtype)
 
 
 def arange(stop: int) -> Tensor:

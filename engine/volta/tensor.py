@@ -23,7 +23,7 @@ ArrayLike = Any
 
 
 class Tensor:
-    """A value of a shape and a dtype (f32, bf16, i32).
+    """A value of a shape and a dtype (f32, bf16, i32, i8).
 
     `numpy()` gives a concrete tensor's array (bf16 widened to float32). Operators follow NumPy:
     + - * / @ ** indexing with integers, slices and `...`. Nothing changes a tensor in place.
@@ -74,7 +74,7 @@ class Tensor:
         return functions.transpose(self)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """A copy as float32 or int32."""
+        """A copy as float32, int32 or int8."""
         array = self.storage()
         return dtypes.float32_from_bfloat16(array) if self.dtype is dtypes.bfloat16 else array.copy()
 
@@ -208,9 +208,10 @@ class Tensor:
 
 
 def asarray(values: ArrayLike, dtype: DType | str | None = None) -> Tensor:
-    """A concrete tensor with a copy of the values: floating point becomes f32, integers i32.
+    """A concrete tensor with a copy of the values: floating point becomes f32, integers i32 (or i8 where
+    that is asked for).
 
-    Raises DTypeError for other kinds, and for integers that i32 cannot hold.
+    Raises DTypeError for other kinds, and for integers that do not fit.
     """
     if isinstance(values, Tensor):
         return values if dtype is None or as_dtype(dtype) is values.dtype else values.astype(dtype)
@@ -219,11 +220,15 @@ def asarray(values: ArrayLike, dtype: DType | str | None = None) -> Tensor:
     if array.dtype.kind == "f" or (array.dtype.kind in "iub" and wanted in (dtypes.float32, dtypes.bfloat16)):
         with np.errstate(over="ignore"):
             floats = dtypes.aligned_copy(array, np.float32)
-        if wanted is dtypes.int32:
-            raise DTypeError(f"[asarray] values are {array.dtype}, dtype is i32: expected integers")
+        if wanted is not None and wanted.integer:
+            raise DTypeError(f"[asarray] values are {array.dtype}, dtype is {wanted}: expected integers")
         if wanted is dtypes.bfloat16:
             return from_storage(dtypes.bfloat16_from_float32(floats), dtypes.bfloat16)
         return from_storage(floats, dtypes.float32)
+    if array.dtype.kind in "iub" and wanted is dtypes.int8:
+        if array.size and (int(array.max()) > 127 or int(array.min()) < -128):
+            raise DTypeError(f"[asarray] integers reach {array.max()}: expected values that i8 holds")
+        return from_storage(dtypes.aligned_copy(array, np.int8), dtypes.int8)
     if array.dtype.kind in "iub":
         if array.size and (int(array.max()) > 2**31 - 1 or int(array.min()) < -(2**31)):
             raise DTypeError(f"[asarray] integers reach {array.max()}: expected values that i32 holds")

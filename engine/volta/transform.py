@@ -94,6 +94,14 @@ class BoundCall:
     def run(self) -> None:
         self.session.run()
 
+    def refresh(self) -> None:
+        """To be called after persistent arguments were written."""
+        self.session.refresh()
+
+    def run_traced(self) -> Any:
+        """One run; when each thread began and ended each step of the plan, [threads, steps, 2], in seconds."""
+        return self.session.run_traced()
+
 
 class Compiled:
     """A function that runs as one planned program per structure and set of types."""
@@ -130,11 +138,22 @@ class Compiled:
         ]
         return tree.unflatten(traced.structure, iter(outputs))
 
-    def bind(self, *args: Any, shared: Sequence[int] = ()) -> BoundCall:
+    def bind(self, *args: Any, shared: Sequence[int] = (), persistent: Sequence[int] = ()) -> BoundCall:
         """Binds memory for these arguments once, to run many times. Donated tensors are given away; the
         others are copied, so that writing to `arguments` changes no Tensor, except those of the
-        argument positions `shared`, which are only read."""
-        traced, executable = self._prepare(args)
+        argument positions `shared`, which are only read.
+
+        persistent: positions of arguments, such as weights, that stay as they are: what depends on them
+        alone is computed here, once, and weights are packed as their kernels want them. Who writes to
+        them nevertheless calls `refresh` before the next run.
+        """
+        for position in persistent:
+            if not 0 <= position < len(args) or position in self._donate:
+                raise UsageError(
+                    f"[compile] persistent has {position}: expected a position of {len(args)} arguments "
+                    "that is not donated"
+                )
+        traced, executable = self._prepare(args, persistent)
         leaves, structure = tree.flatten(args, is_tensor)
         arrays = self._arrays(leaves, traced)
         self._give_away(leaves, traced, set(range(len(leaves))))
@@ -190,9 +209,14 @@ class Compiled:
                 if index in written:
                     leaves[index].donate()
 
-    def _prepare(self, args: tuple[Any, ...]) -> tuple[Traced, gateway.Executable]:
+    def _prepare(
+        self, args: tuple[Any, ...], persistent: Sequence[int] = ()
+    ) -> tuple[Traced, gateway.Executable]:
         traced = self.traced(*args)
-        return traced, gateway.compile(traced.graph, current())
+        given = [i for position in persistent for i in range(*traced.spans[position])]
+        count = len(traced.graph.inputs)
+        captured = range(count - len(traced.captured), count)  # what fn closes over stays as it is
+        return traced, gateway.compile(traced.graph, current(), frozenset([*given, *captured]))
 
 
 def compile(
@@ -236,6 +260,10 @@ def value_and_grad(
 
         def loss_first(*inner: Any) -> Any:
             value = fn(*inner)
+            if has_aux and not (isinstance(value, tuple) and len(value) == 2):
+                raise UsageError(
+                    f"[value_and_grad] the function gave {type(value).__name__}: expected (loss, aux)"
+                )
             loss, aux = value if has_aux else (value, None)
             return check_scalar_loss(loss), aux
 

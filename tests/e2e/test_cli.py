@@ -164,7 +164,6 @@ def test_every_mistake_gets_one_clear_line(
         ("VOLTA_DEVICE", "cuda", 1, "device is 'cuda'"),
         ("VOLTA_DEVICE", "tpu", 2, "device is 'tpu'"),
         ("VOLTA_ISA", "neon", 2, "isa is 'neon'"),
-        ("VOLTA_ISA", "amx", 1, "isa is 'amx'"),
         ("VOLTA_NUM_THREADS", "two", 2, "VOLTA_NUM_THREADS"),
         ("VOLTA_NUM_THREADS", "99999", 2, "threads"),
         ("VOLTA_DETERMINISM", "mostly", 2, "determinism"),

@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 THREADS = (1, 2, 3, 7)
 CANARY = 0xA5
-_UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def isas() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.ops.parity import assert_parity, assert_same_bits, isas
 
 from volta.backends.cpu.native import chain_ops, library, run_kernel
+from volta.dtypes import bfloat16_from_float32, float32_from_bfloat16
 from volta.errors import VerifyError
 
 Array = npt.NDArray[Any]
@@ -92,6 +93,7 @@ MEANING: dict[str, Callable[..., F64]] = {
     "silu_slope": lambda a, x: sigmoid(a) * (1 + a * (1 - sigmoid(a))),
     "scale": lambda a, x: a * x[0],
     "copy": lambda a, x: a,
+    "bf16": lambda a, x: float32_from_bfloat16(bfloat16_from_float32(a.astype(np.float32))),
     "add": lambda a, b, x: a + b,
     "sub": lambda a, b, x: a - b,
     "mul": lambda a, b, x: a * b,

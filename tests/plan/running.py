@@ -35,6 +35,9 @@ def run_plan(plan: Plan, arguments: Sequence[Array], backend: Backend) -> list[A
     arrays = dict(zip(plan.inputs, arguments, strict=True))
     for node, number in zip(plan.graph.outputs, plan.outputs, strict=True):
         arrays.setdefault(number, np.empty(node.shape, node.dtype.numpy))
+    for buffer in plan.buffers:
+        if buffer.memory is Memory.PERSISTENT:
+            arrays[buffer.index] = np.empty(buffer.nbytes, np.uint8)
     bound = [b.index for b in plan.buffers if not b.in_arena and b.memory is not Memory.CONSTANT]
     backend.compile(plan).bind([arrays[number] for number in bound]).run()
     return [arrays[number] for number in plan.outputs]

@@ -482,7 +482,7 @@ def test_bytes_are_counted_by_who_owns_them() -> None:
     plan = plain(builder.freeze([y]))
     assert plan.bytes_by_memory() == {
         "input": 16, "parameter": 16, "state": 16, "constant": 16,
-        "temporary": plan.arena_bytes, "output": 16,
+        "persistent": 0, "temporary": plan.arena_bytes, "output": 16,
     }  # fmt: skip
 
 

@@ -167,11 +167,20 @@ def donated_elsewhere(plan: Plan) -> None:
     plan.outputs = (plan.outputs[0], plan.outputs[0])
 
 
+def made_once_in_memory_that_is_used_again(plan: Plan) -> None:
+    plan.early = 1
+
+
+def made_once_over_an_output(plan: Plan) -> None:
+    plan.early = len(plan.steps)
+
+
 DEFECTS: dict[str, tuple[Callable[[Plan], None], ...]] = {
     "operand-bounds": (beyond_the_end, before_the_start),
     "inputs-live": (never_written, read_too_early),
     "outputs-written": (output_left_out,),
     "read-only": (writes_a_constant, writes_a_parameter, writes_an_input),
+    "early": (made_once_in_memory_that_is_used_again, made_once_over_an_output),
     "in-place": (a_matmul_over_its_operand, a_chain_over_a_shifted_operand, two_outputs_in_one_place),
     "arena-bounds": (not_aligned, outside_the_arena, below_the_arena),
     "no-overlap": (on_top_of_another,),

@@ -543,7 +543,7 @@ def test_a_tensor_of_no_known_group_is_an_error(tmp_path: Path, name: str) -> No
 
 
 def test_only_the_dtypes_of_volta_are_stored(tmp_path: Path) -> None:
-    with pytest.raises(DTypeError, match="'x' is float64: expected float32, int32 or uint16"):
+    with pytest.raises(DTypeError, match="'x' is float64: expected float32, int32, int8 or uint16"):
         ck.save(tmp_path, ck.Checkpoint(0, {}, {"x": np.zeros(1)}))
     with pytest.raises(DTypeError, match="'x' is >f4"):
         ck.save(tmp_path, ck.Checkpoint(0, {}, {"x": np.zeros(1, ">f4")}))

@@ -97,13 +97,13 @@ def test_a_session_runs_many_times_over_one_memory() -> None:
     assert output.tolist() == [[1.0, -1.0], [1.0, -1.0]]
 
 
-def test_steps_are_timed_one_by_one() -> None:
-    executable = gateway.compile(affine(), Policy(isa="ref", threads=1, passes=()))
-    buffers, outputs = executable.buffers(arrays())
-    seconds = executable.program.run_timed(buffers)
-    assert seconds.shape == (len(executable.plan.steps),) == (2,)
-    assert (seconds >= 0).all()
-    assert outputs[0].tolist() == [[4.0, 2.0], [13.0, 11.0]]
+def test_a_traced_run_stamps_every_step_of_every_thread() -> None:
+    executable = gateway.compile(affine(), Policy(isa="ref", threads=3, passes=()))
+    session = executable.bind(arrays())
+    stamps = session.run_traced()
+    assert stamps.shape == (3, len(executable.plan.steps), 2) == (3, 2, 2)
+    assert (stamps[..., 1] >= stamps[..., 0]).all()
+    assert session.outputs[0].tolist() == [[4.0, 2.0], [13.0, 11.0]]
 
 
 def test_a_small_program_runs_on_one_thread_unless_threads_are_asked_for() -> None:
@@ -235,7 +235,7 @@ def test_the_null_backend_plans_and_refuses_to_compute() -> None:
     assert [step.kernel for step in plan.steps] == ["matmul", "chain"]
     program = backend.compile(plan)
     assert (program.plan, program.measured_arena_bytes, backend.target.signature) == (plan, 0, "null")
-    for run in (program.bind([]).run, lambda: program.run_timed([])):
+    for run in (program.bind([]).run, program.bind([]).run_traced):
         with pytest.raises(DeviceError, match=r"\[null\] this backend plans only: it computes nothing"):
             run()
 

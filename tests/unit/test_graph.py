@@ -197,7 +197,7 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], type[VoltaError], str]] = [
         [],
         {"value": np.zeros(2)},
         DTypeError,
-        "[constant] value is float64: expected float32 or int32",
+        "[constant] value is float64: expected float32, int32 or int8",
     ),
     (
         "add",

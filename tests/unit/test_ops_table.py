@@ -13,8 +13,9 @@ from tests.property.graphs import graphs
 from volta.dtypes import BY_NAME, float32
 from volta.errors import UsageError
 from volta.ir import attributes, vjp
+from volta.ir.cost import DIVISION, EXP, Work
 from volta.ir.graph import Graph, GraphBuilder, TensorType
-from volta.ir.ops import ELEMENTWISE, OPS
+from volta.ir.ops import ELEMENTWISE, OPS, work_of
 
 SOURCES = Path(__file__).parents[2] / "engine" / "csrc"
 CHAIN_OPS = dict(
@@ -55,15 +56,16 @@ def test_a_row_runs_on_a_kernel_or_needs_none(op) -> None:  # type: ignore[no-un
 
 
 def test_every_kernel_serves_a_row() -> None:
-    assert KERNELS - {op.kernel for op in OPS.values()} == {"fill"}  # pad's zeros
+    others = {"fill", "pack_weights"}  # pad's zeros; weights in the order of a tile
+    assert KERNELS - {op.kernel for op in OPS.values()} == others
 
 
 def test_elementwise_rows_are_those_of_the_chain_in_order() -> None:
-    """A chain instruction names its row by number, so the order counts; `copy` is no operation of a graph."""
-    assert [op.name for op in ELEMENTWISE] == [name for name in CHAIN_OPS if name != "copy"]
-    assert {op.name: str(op.arity) for op in ELEMENTWISE} == {
-        k: v for k, v in CHAIN_OPS.items() if k != "copy"
-    }
+    """A chain instruction names its row by number, so the order counts. A graph says `cast` for
+    `copy` and `bf16`."""
+    named = {name: arity for name, arity in CHAIN_OPS.items() if name not in ("copy", "bf16")}
+    assert [op.name for op in ELEMENTWISE] == list(named)
+    assert {op.name: str(op.arity) for op in ELEMENTWISE} == named
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
@@ -122,26 +124,32 @@ def test_any_number_of_operands_is_named_by_position() -> None:
 def test_costs_are_never_negative_and_only_views_and_leaves_are_free(graph: Graph) -> None:
     for node in graph:
         operands = tuple(kind for source in node.inputs for kind in source.types)
-        flops, moved = OPS[node.op].cost(operands, node.types, node.attrs)
-        assert flops >= 0
-        assert moved >= 0
+        work = OPS[node.op].cost(operands, node.types, node.attrs)
+        assert min(work) >= 0
         if OPS[node.op].kind in ("leaf", "result", "view"):
-            assert (flops, moved) == (0, 0)
+            assert work == Work(0, 0, 0)
         elif any(kind.numel for kind in node.types):
-            assert moved > 0
+            assert work.bytes > 0
+        if node.op != "result":
+            assert work_of(node) == work
 
 
 def test_costs_of_the_contractions() -> None:
-    """2 m n k for a product; two such products and a softmax for each score of attention."""
+    """2 m n k for a product; two such products and a softmax for each score that attention sees."""
 
     def f32(*shape: int) -> TensorType:
         return TensorType(shape, float32)
 
-    assert OPS["matmul"].cost((f32(5, 3, 4), f32(4, 7)), (f32(5, 3, 7),), {}) == (840, 4 * (60 + 28 + 105))
+    product = OPS["matmul"].cost((f32(5, 3, 4), f32(4, 7)), (f32(5, 3, 7),), {})
+    assert product == Work(840, 0, 4 * (60 + 28 + 105))
+    quantized = OPS["quantized_matmul"].cost((f32(3, 4), f32(4, 7), f32(2, 7)), (f32(3, 7),), {})
+    assert quantized[:2] == (168, 2 * 21 * 2)
     q, k = f32(1, 4, 2, 8), f32(1, 2, 5, 8)
-    scores = 4 * 2 * 5
-    assert OPS["attention"].cost((q, k, k), (q,), {})[0] == scores * (4 * 8 + 14)
-    assert OPS["attention_grad"].cost((q, k, k), (q,), {})[0] == scores * (10 * 8 + 14)
+    for causal, scores in ((False, 4 * 2 * 5), (True, 4 * (4 + 5))):
+        attrs = {"causal": causal}
+        assert OPS["attention"].cost((q, k, k), (q,), attrs).contraction == scores * 4 * 8
+        assert OPS["attention"].cost((q, k, k), (q,), attrs).steps == scores * (EXP + 5)
+        assert OPS["attention_grad"].cost((q, k, k), (q,), attrs).contraction == scores * 10 * 8
 
 
 def test_a_fused_body_costs_its_operations_but_moves_only_its_ends() -> None:
@@ -149,4 +157,4 @@ def test_a_fused_body_costs_its_operations_but_moves_only_its_ends() -> None:
     a = inner.input("a", (10,), float32)
     body = inner.freeze([inner.add("sqrt", (inner.add("neg", (a,)),))])
     kind = TensorType((10,), float32)
-    assert OPS["fused"].cost((kind,), (kind,), {"body": body}) == (20, 80)
+    assert OPS["fused"].cost((kind,), (kind,), {"body": body}) == Work(0, 10 * (1 + DIVISION), 80)

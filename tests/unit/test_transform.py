@@ -484,6 +484,11 @@ def test_a_gradient_of_a_gradient_is_a_second_derivative() -> None:
             r"gave tuple: expected a scalar",
         ),
         (
+            lambda x: vt.value_and_grad(vt.sum, has_aux=True)(x),
+            UsageError,
+            r"\[value_and_grad\] the function gave Tensor: expected \(loss, aux\)",
+        ),
+        (
             lambda x: vt.value_and_grad(vt.sum, 1)(x),
             UsageError,
             r"argnums has 1: expected a position of 1 arguments",

@@ -31,7 +31,8 @@ int volta_chain_plan_of(const volta_step *step, const volta_operand *operand,
   int has_rows = 0;
   for (int32_t o = 0; o < step->n_operands; o++) {
     volta_source *source = &plan->source[o];
-    if (operand[o].dtype != VOLTA_F32 || operand[o].rank != operand[0].rank) {
+    if ((operand[o].dtype != VOLTA_F32 && operand[o].dtype != VOLTA_BF16) ||
+        operand[o].rank != operand[0].rank) {
       return VOLTA_BAD_PROGRAM;
     }
     for (int32_t axis = 0; axis < operand[o].rank; axis++) {
@@ -39,10 +40,17 @@ int volta_chain_plan_of(const volta_step *step, const volta_operand *operand,
     }
     source->walk = volta_walk_of(&operand[o], 0);
     source->slot = -1;
+    source->dtype = operand[o].dtype;
     source->kind = VOLTA_GATHERED;
-    if (is_contiguous(&source->walk) || plan->count == 0) source->kind = VOLTA_CONTIGUOUS;
-    if (is_scalar(&source->walk)) source->kind = VOLTA_SCALAR;
-    if (o < step->n_outputs && source->kind != VOLTA_CONTIGUOUS) return VOLTA_BAD_PROGRAM;
+    const int contiguous = is_contiguous(&source->walk) || plan->count == 0;
+    if (contiguous && source->dtype == VOLTA_F32) source->kind = VOLTA_CONTIGUOUS;
+    if (is_scalar(&source->walk) || (source->walk.rank == 0 && source->dtype == VOLTA_BF16))
+      source->kind = VOLTA_SCALAR;
+    if (o < step->n_outputs && !contiguous) return VOLTA_BAD_PROGRAM;
+    if (o < step->n_outputs && source->dtype == VOLTA_BF16) {
+      source->kind = VOLTA_NARROWED;
+      source->slot = plan->tiles++;
+    }
     if (is_repeated_row(&source->walk) && !has_rows) {
       has_rows = 1;
       plan->tile = tile_for_rows(source->walk.size[1]);

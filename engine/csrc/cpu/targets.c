@@ -9,16 +9,16 @@
   int volta_##avx2(const volta_call *); \
   int volta_##avx512(const volta_call *);
 #define VOLTA_TARGET_WORKSPACE(KERNEL, ref, avx2, avx512) \
-  int64_t volta_##ref(const volta_step *, const volta_operand *, int); \
-  int64_t volta_##avx2(const volta_step *, const volta_operand *, int); \
-  int64_t volta_##avx512(const volta_step *, const volta_operand *, int);
+  int64_t volta_##ref(const volta_step *, const volta_operand *, int, int); \
+  int64_t volta_##avx2(const volta_step *, const volta_operand *, int, int); \
+  int64_t volta_##avx512(const volta_step *, const volta_operand *, int, int);
 #include "targets.def"
 #undef VOLTA_TARGET
 #undef VOLTA_TARGET_WORKSPACE
 
-void volta_chain_tile_ref(const volta_instruction *, int, float *const *, int64_t);
-void volta_chain_tile_avx2(const volta_instruction *, int, float *const *, int64_t);
-void volta_chain_tile_avx512(const volta_instruction *, int, float *const *, int64_t);
+void volta_chain_rows_ref(const volta_call *, const volta_chain_register *, int64_t, int64_t);
+void volta_chain_rows_avx2(const volta_call *, const volta_chain_register *, int64_t, int64_t);
+void volta_chain_rows_avx512(const volta_call *, const volta_chain_register *, int64_t, int64_t);
 
 enum {
 #define VOLTA_TARGET(KERNEL, ref, avx2, avx512) VOLTA_ROW_##KERNEL,
@@ -58,13 +58,14 @@ static const volta_kernel_row avx512_kernels[VOLTA_KERNEL_COUNT] = {
 #undef VOLTA_TARGET_WORKSPACE
 };
 
+/* AMX has tiles for matmul alone, which its driver finds by the instruction set of the call. */
 const volta_kernel_row *const volta_targets[VOLTA_ISA_COUNT] = {ref_kernels, avx2_kernels,
-                                                                avx512_kernels};
-const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT] = {
-    volta_chain_tile_ref, volta_chain_tile_avx2, volta_chain_tile_avx512};
+                                                                avx512_kernels, avx512_kernels};
+const volta_chain_rows volta_chain_rows_of[VOLTA_ISA_COUNT] = {
+    volta_chain_rows_ref, volta_chain_rows_avx2, volta_chain_rows_avx512, volta_chain_rows_avx512};
 #else
 const volta_kernel_row *const volta_targets[VOLTA_ISA_COUNT] = {ref_kernels, ref_kernels,
-                                                                ref_kernels};
-const volta_chain_tile volta_chain_tile_of[VOLTA_ISA_COUNT] = {
-    volta_chain_tile_ref, volta_chain_tile_ref, volta_chain_tile_ref};
+                                                                ref_kernels, ref_kernels};
+const volta_chain_rows volta_chain_rows_of[VOLTA_ISA_COUNT] = {
+    volta_chain_rows_ref, volta_chain_rows_ref, volta_chain_rows_ref, volta_chain_rows_ref};
 #endif

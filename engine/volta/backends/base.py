@@ -14,18 +14,22 @@ Array = npt.NDArray[Any]
 
 
 class Bound(Protocol):
-    """A program with its memory bound: `run` is one call, without allocation."""
+    """A program with its memory bound and what it makes once (Plan.early) made: `run` is one call, without
+    allocation."""
 
     def run(self) -> None: ...
+
+    def refresh(self) -> None:
+        """Makes that again, after persistent inputs were written."""
+
+    def run_traced(self) -> npt.NDArray[np.float64]:
+        """Runs once; when each thread began and ended each step, [threads, steps, 2], in seconds."""
 
 
 class Program(Protocol):
     """A compiled plan. Buffers are bound in the order of Plan.buffers, arena and constants left out."""
 
     def bind(self, buffers: Sequence[Array]) -> Bound: ...
-
-    def run_timed(self, buffers: Sequence[Array]) -> npt.NDArray[np.float64]:
-        """Runs once and gives the seconds of each step."""
 
     @property
     def measured_arena_bytes(self) -> int:

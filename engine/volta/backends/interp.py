@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from volta.dtypes import bfloat16, float32_from_bfloat16, int32
+from volta.dtypes import bfloat16, float32_from_bfloat16
 from volta.errors import DTypeError, ShapeError, UsageError
 from volta.ir import attributes
 from volta.ir.graph import Graph, Node
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def evaluate(graph: Graph, arguments: Sequence[npt.ArrayLike]) -> list[Array]:
-    """The outputs for one argument per input: int32 arrays stay so, everything else is float64.
+    """The outputs for one argument per input: integers stay so, everything else is float64.
 
     A bf16 argument is its bit patterns (uint16) or numbers, which are rounded to bf16; a bf16 output is
     float64 numbers that are exactly bf16.
@@ -40,11 +40,11 @@ def _argument(node: Node, given: Array) -> Array:
         raise ShapeError(f"{name} is {given.shape}: expected {node.shape}")
     if node.dtype == bfloat16 and given.dtype == np.dtype(bfloat16.numpy):
         return float32_from_bfloat16(given).astype(np.float64)
-    if given.dtype.kind != ("i" if node.dtype == int32 else "f"):
+    if given.dtype.kind != ("i" if node.dtype.integer else "f"):
         raise DTypeError(f"{name} is {given.dtype}: expected {node.dtype}")
     if node.dtype == bfloat16:
         return OPS["cast"].evaluate([given.astype(np.float64)], {"dtype": bfloat16.name})[0]
-    return given.astype(np.int32 if node.dtype == int32 else np.float64)
+    return given.astype(node.dtype.numpy if node.dtype.integer else np.float64)
 
 
 def _results(node: Node, operands: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
@@ -55,6 +55,6 @@ def _results(node: Node, operands: Sequence[tuple[Array, ...]]) -> tuple[Array, 
         return tuple(evaluate(attributes.graph(node.attrs, "body"), arrays))
     results = OPS[node.op].evaluate(arrays, node.attrs)
     return tuple(
-        result.astype(np.int32 if kind.dtype == int32 else np.float64, copy=False)
+        result.astype(kind.dtype.numpy if kind.dtype.integer else np.float64, copy=False)
         for result, kind in zip(results, node.types, strict=True)
     )

@@ -20,6 +20,12 @@ class NullTarget:
     def workspace_bytes(self, step: Step) -> int:
         return 0
 
+    def blocks(self, step: Step) -> tuple[int, ...]:
+        return ()
+
+    def packing(self, step: Step) -> None:
+        return None
+
 
 class NullProgram:
     """Accepts bindings of the planned sizes and refuses to run."""
@@ -30,10 +36,13 @@ class NullProgram:
     def bind(self, buffers: Sequence[Array]) -> NullProgram:
         return self
 
+    def refresh(self) -> None:
+        """Nothing to make."""
+
     def run(self) -> None:
         raise DeviceError("[null] this backend plans only: it computes nothing")
 
-    def run_timed(self, buffers: Sequence[Array]) -> npt.NDArray[np.float64]:
+    def run_traced(self) -> npt.NDArray[np.float64]:
         raise DeviceError("[null] this backend plans only: it computes nothing")
 
     @property

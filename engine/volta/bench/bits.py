@@ -1,4 +1,4 @@
-"""How many elements differ: `python -m volta.bench.bits --peers torch`.
+"""How many elements differ: `volta bench bits --peers torch`.
 
 The same numbers computed in two ways that should not matter: a row alone or in a batch, one thread or
 two, AVX2 or AVX-512, prefill or decode. Counts output elements whose bits differ.
@@ -6,8 +6,6 @@ two, AVX2 or AVX-512, prefill or decode. Counts output elements whose bits diffe
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import subprocess
@@ -21,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta import functions as F
-from volta.bench.peers import torch_outputs
+from volta.bench.peers.bits import torch_outputs
 from volta.errors import VoltaError
 from volta.runtime import gateway
 from volta.tensor import asarray
@@ -40,13 +38,9 @@ WAYS: dict[str, tuple[str, tuple[dict[str, str], dict[str, str]]]] = {
 
 
 def main() -> None:
-    given = _arguments()
-    if given.worker:
-        library, what, side = given.worker.split(":")
-        np.save(given.out, outputs(library, what, int(side), int(os.environ.get("VOLTA_NUM_THREADS", "2"))))
-        return
-    result = compare([name for name in ("volta", *given.peers.split(",")) if name])
-    sys.stdout.write(json.dumps(result, indent=2) + "\n" if given.json else table(result))
+    """One side of one comparison in a process of its own: LIBRARY:WHAT:SIDE and the file for its output."""
+    library, what, side = sys.argv[1].split(":")
+    np.save(sys.argv[2], outputs(library, what, int(side), int(os.environ.get("VOLTA_NUM_THREADS", "2"))))
 
 
 def compare(libraries: list[str]) -> dict[str, dict[str, Any]]:
@@ -117,15 +111,7 @@ def inputs() -> tuple[Array, ...]:
 def _run(library: str, what: str, side: int, environment: dict[str, str]) -> Array:
     with TemporaryDirectory() as scratch:
         out = Path(scratch) / "out.npy"
-        command = [
-            sys.executable,
-            "-m",
-            "volta.bench.bits",
-            "--worker",
-            f"{library}:{what}:{side}",
-            "--out",
-            str(out),
-        ]
+        command = [sys.executable, "-m", "volta.bench.bits", f"{library}:{what}:{side}", str(out)]
         done = subprocess.run(
             command, env={**os.environ, **environment}, check=False, capture_output=True, text=True
         )
@@ -134,15 +120,6 @@ def _run(library: str, what: str, side: int, environment: dict[str, str]) -> Arr
             raise VoltaError(f"[bench] {library} could not run: {last}")
         result: Array = np.load(out)
         return result
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m volta.bench.bits", description=__doc__)
-    parser.add_argument("--peers", default="", help="torch, if the extra `peers` is installed")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--out", help=argparse.SUPPRESS)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 import typer
 
 from volta import __version__
-from volta.cli import doctor, generate, info, plan, quickstart, train
+from volta.cli import bench, doctor, generate, info, plan, profile, quickstart, train, tune
 from volta.cli.output import reporting
 from volta.errors import UsageError
 
@@ -58,5 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-for module in (train, generate, info, plan, doctor, quickstart):
+for module in (train, generate, info, plan, profile, doctor, quickstart):
     app.command(module.NAME)(reporting(module.command))
+for group in (bench, tune):
+    commands = typer.Typer(no_args_is_help=True, help=group.HELP)
+    for name, command in group.COMMANDS.items():
+        commands.command(name)(reporting(command))
+    app.add_typer(commands, name=group.NAME)

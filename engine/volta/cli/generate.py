@@ -17,6 +17,7 @@ from volta.cli.loading import load_model
 from volta.errors import UsageError
 from volta.infer.generate import Generator
 from volta.infer.sample import Sampling
+from volta.infer.weights import Weights
 from volta.train.tokenizer import ByteTokenizer
 
 NAME = "generate"
@@ -41,6 +42,13 @@ def command(
     batch: Annotated[
         int | None, typer.Option(help="Rows to generate at once, each with draws of its own")
     ] = None,
+    weights: Annotated[
+        str, typer.Option(help="Of linear layers: f32 as trained, bf16, or int8 with scales")
+    ] = "f32",
+    group: Annotated[int, typer.Option(help="int8: neighbours that share a scale; 0: one per output")] = 0,
+    activations: Annotated[
+        str, typer.Option(help="With int8 weights: f32, or int8 to multiply whole numbers")
+    ] = "f32",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON")] = False,
 ) -> None:
     """Continue prompts with a trained model. The same seed gives the same text, whatever the batch."""
@@ -54,7 +62,8 @@ def command(
     tokenizer = ByteTokenizer()
     texts = prompts if len(prompts) == rows else prompts * rows
     fed = [tokenizer.encode(text) for text in texts]
-    _, config, model, parameters = load_model(run)
+    chosen = Weights(weights, group, activations)
+    _, config, model, parameters = load_model(run, chosen)
     room = config.context + 1 - max(map(len, fed))
     count = tokens if tokens is not None else max(0, min(200, room))
     generator = Generator(model, config, parameters, rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from volta.dtypes import aligned_copy, float32
 from volta.errors import CheckpointError, UsageError
+from volta.infer.weights import Weights, converted
 from volta.model.builder import Model
 from volta.model.config import Config, from_dict
 from volta.model.transformer import tinylm
@@ -13,8 +14,14 @@ from volta.tensor import Tensor, from_storage
 from volta.train.checkpoint import Checkpoint, expect, load
 
 
-def load_model(path: Path) -> tuple[Checkpoint, Config, Model, dict[str, Tensor]]:
-    """The checkpoint (the newest of a run), its configuration, model and weights. Raises CheckpointError."""
+AS_TRAINED = Weights()
+
+
+def load_model(
+    path: Path, weights: Weights = AS_TRAINED
+) -> tuple[Checkpoint, Config, Model, dict[str, Tensor]]:
+    """The checkpoint (the newest of a run), its configuration, model and weights, converted as asked for.
+    Raises CheckpointError."""
     checkpoint = load(path)
     try:
         config = from_dict(checkpoint.config)
@@ -27,4 +34,7 @@ def load_model(path: Path) -> tuple[Checkpoint, Config, Model, dict[str, Tensor]
     parameters = {
         name: from_storage(aligned_copy(array), float32) for name, array in checkpoint.parameters.items()
     }
+    if weights != AS_TRAINED:
+        config = weights.config(config)
+        model, parameters = tinylm(config), converted(parameters, weights)
     return checkpoint, config, model, parameters

@@ -50,6 +50,9 @@ def command(
     optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}")] = "adamw",
     weight_decay: Annotated[float, typer.Option(help="On matrices only")] = 0.1,
     clip: Annotated[float, typer.Option(help="Largest global gradient norm; 0: off")] = 1.0,
+    dtype: Annotated[
+        str, typer.Option(help="Of linear layers' factors: f32, or bf16 with f32 master weights and sums")
+    ] = "f32",
     dropout: Annotated[float | None, typer.Option(help="Overrides the configuration's")] = None,
     validation: Annotated[float, typer.Option(help="Fraction of the text held back")] = 0.05,
     evaluate_every: Annotated[int, typer.Option(help="Steps between evaluations; 0: only at the end")] = 100,
@@ -66,7 +69,7 @@ def command(
         _refuse_changes(context)
         trainer = resume(resume_from, load_text(_text_of(resume_from, text)), steps, out)
     else:
-        changes: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
+        changes: dict[str, Any] = {"dtype": dtype} | ({} if dropout is None else {"dropout": dropout})
         settings = Settings(
             config=named(config, **changes),
             schedule=Schedule(

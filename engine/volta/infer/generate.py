@@ -59,6 +59,7 @@ class Generator:
                 F.zeros((self.batch, 4)),
                 F.zeros((self.batch,), "i32"),
                 shared=(3,),
+                persistent=(3,) if time == 1 else (),  # packed for the step that runs most
             )
         return self._calls[time]
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from volta.dtypes import float32, int32
+from volta.dtypes import float32
 from volta.errors import GradientError, UsageError
 from volta.ir import attributes, vjp
 from volta.ir.graph import Graph, GraphBuilder, Node, TensorType
@@ -56,7 +56,7 @@ def _check(graph: Graph, loss: int, wrt: Sequence[Node]) -> None:
     for node in wrt:
         if node not in graph.inputs:
             raise UsageError(f"[gradient] {node} is not an input of this graph: expected one")
-        if node.dtype == int32:
+        if node.dtype.integer:
             name = attributes.string(node.attrs, "name")
             raise GradientError(f"[gradient] input {name!r} is {node.type}: expected f32 or bf16")
 
@@ -65,7 +65,7 @@ def _dependents(graph: Graph, wrt: Sequence[Node]) -> set[Node]:
     """The nodes that depend on `wrt` through real values."""
     found = set(wrt)
     for node in graph.nodes:
-        real = any(kind.dtype != int32 for kind in node.types)
+        real = any(not kind.dtype.integer for kind in node.types)
         if real and any(source in found for source in node.inputs):
             found.add(node)
     return found

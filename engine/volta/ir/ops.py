@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from volta.dtypes import bfloat16, float32
 from volta.errors import DTypeError, ShapeError, UsageError
 from volta.ir import attributes, cost, reference, shapes, vjp
 from volta.ir.graph import Attr, Attrs, Node, TensorType
@@ -34,7 +35,7 @@ class Op:
     """name, signature: above. attrs: name -> kind (attributes.KINDS). rule: shapes and dtypes.
 
     gradient: vector-Jacobian product, or why there is none. reference: NumPy function, see `evaluate`.
-    clause: what the arithmetic contract says of it. work: -> (flops, bytes). kernel: row of kernels.def,
+    clause: what the arithmetic contract says of it. work: operations and bytes (cost.Work). kernel: row of kernels.def,
     None where nothing runs. exact: `evaluate` on float32 arrays gives the contract's very bits.
     immediates: x0.. of chain_ops.def, each an f32.
     """
@@ -90,8 +91,8 @@ class Op:
                 raise ShapeError(f"[{self.name}] result is {shape}: expected rank {shapes.MAX_RANK} at most")
         return results
 
-    def cost(self, types_in: Types, types_out: Types, attrs: Attrs) -> tuple[int, int]:
-        """(floating-point operations, bytes read and written)."""
+    def cost(self, types_in: Types, types_out: Types, attrs: Attrs) -> cost.Work:
+        """Operations, and bytes read and written."""
         return self.work(types_in, types_out, attrs)
 
     def evaluate(self, arrays: Sequence[Array], attrs: Attrs) -> tuple[Array, ...]:
@@ -111,7 +112,7 @@ def _chain(
     signature: str,
     gradient: vjp.Rule | str,
     truth: Callable[..., Array],
-    flops: int,
+    steps: int,
     *,
     clause: str = "N0",
     exact: bool = False,
@@ -126,7 +127,7 @@ def _chain(
         gradient,
         truth,
         clause,
-        cost.per_element(flops),
+        cost.per_element(steps),
         "elementwise",
         "chain",
         exact,
@@ -150,33 +151,33 @@ def _with_rest(name: str) -> Callable[[Attrs], tuple[float, ...]]:
 
 
 # fmt: off
-ELEMENTWISE: tuple[Op, ...] = (  # in the order of chain_ops.def; flops are nominal
+ELEMENTWISE: tuple[Op, ...] = (  # in the order of chain_ops.def; operations are those of the text
     _chain("neg",             "x",   vjp.neg,           reference.neg,             1, exact=True),
     _chain("abs",             "x",   vjp.abs,           reference.abs,             1, exact=True),
-    _chain("exp",             "x",   vjp.exp,           reference.exp,             10, clause="N3"),
-    _chain("log",             "x",   vjp.log,           reference.log,             20, clause="N3"),
-    _chain("sqrt",            "x",   vjp.sqrt,          reference.sqrt,            1, exact=True),
-    _chain("rsqrt",           "x",   vjp.rsqrt,         reference.rsqrt,           2, clause="N3"),
-    _chain("tanh",            "x",   vjp.tanh,          reference.tanh,            16, clause="N3"),
-    _chain("sigmoid",         "x",   vjp.sigmoid,       reference.sigmoid,         16, clause="N3"),
-    _chain("erf",             "x",   vjp.erf,           reference.erf,             20, clause="N3"),
-    _chain("sin",             "x",   vjp.sin,           reference.sin,             16, clause="N3"),
-    _chain("cos",             "x",   vjp.cos,           reference.cos,             16, clause="N3"),
+    _chain("exp",             "x",   vjp.exp,           reference.exp,             cost.EXP, clause="N3"),
+    _chain("log",             "x",   vjp.log,           reference.log,             cost.LOG, clause="N3"),
+    _chain("sqrt",            "x",   vjp.sqrt,          reference.sqrt,            cost.DIVISION, exact=True),
+    _chain("rsqrt",           "x",   vjp.rsqrt,         reference.rsqrt,           2 * cost.DIVISION, clause="N3"),
+    _chain("tanh",            "x",   vjp.tanh,          reference.tanh,            cost.TANH, clause="N3"),
+    _chain("sigmoid",         "x",   vjp.sigmoid,       reference.sigmoid,         cost.SIGMOID, clause="N3"),
+    _chain("erf",             "x",   vjp.erf,           reference.erf,             cost.ERF, clause="N3"),
+    _chain("sin",             "x",   vjp.sin,           reference.sin,             cost.SIN, clause="N3"),
+    _chain("cos",             "x",   vjp.cos,           reference.cos,             cost.COS, clause="N3"),
     _chain("relu",            "x",   vjp.relu,          reference.relu,            1, exact=True),
-    _chain("gelu_tanh",       "x",   vjp.gelu_tanh,     reference.gelu_tanh,       24, clause="N3"),
-    _chain("gelu_erf",        "x",   vjp.gelu_erf,      reference.gelu_erf,        24, clause="N3"),
-    _chain("silu",            "x",   vjp.silu,          reference.silu,            16, clause="N3"),
-    _chain("gelu_tanh_slope", "x",   vjp.SECOND,        reference.gelu_tanh_slope, 28, clause="N3"),
-    _chain("gelu_erf_slope",  "x",   vjp.SECOND,        reference.gelu_erf_slope,  28, clause="N3"),
-    _chain("silu_slope",      "x",   vjp.SECOND,        reference.silu_slope,      20, clause="N3"),
+    _chain("gelu_tanh",       "x",   vjp.gelu_tanh,     reference.gelu_tanh,       cost.GELU_TANH, clause="N3"),
+    _chain("gelu_erf",        "x",   vjp.gelu_erf,      reference.gelu_erf,        cost.GELU_ERF, clause="N3"),
+    _chain("silu",            "x",   vjp.silu,          reference.silu,            cost.SILU, clause="N3"),
+    _chain("gelu_tanh_slope", "x",   vjp.SECOND,        reference.gelu_tanh_slope, cost.GELU_TANH_SLOPE, clause="N3"),
+    _chain("gelu_erf_slope",  "x",   vjp.SECOND,        reference.gelu_erf_slope,  cost.GELU_ERF_SLOPE, clause="N3"),
+    _chain("silu_slope",      "x",   vjp.SECOND,        reference.silu_slope,      cost.SILU_SLOPE, clause="N3"),
     _chain("scale",           "x",   vjp.scale,         reference.scale,           1, exact=True,
            attrs={"factor": "float"}, immediates=_binary32("factor")),
     _chain("add",             "a b", vjp.add,           reference.add,             1, exact=True),
     _chain("sub",             "a b", vjp.sub,           reference.sub,             1, exact=True),
     _chain("mul",             "a b", vjp.mul,           reference.mul,             1, exact=True),
-    _chain("div",             "a b", vjp.div,           reference.div,             1, exact=True),
-    _chain("maximum",         "a b", vjp.maximum,       reference.maximum,         1, exact=True),
-    _chain("minimum",         "a b", vjp.minimum,       reference.minimum,         1, exact=True),
+    _chain("div",             "a b", vjp.div,           reference.div,             cost.DIVISION, exact=True),
+    _chain("maximum",         "a b", vjp.maximum,       reference.maximum,         3, exact=True),
+    _chain("minimum",         "a b", vjp.minimum,       reference.minimum,         3, exact=True),
     _chain("greater_equal",   "a b", vjp.greater_equal, reference.greater_equal,   1, exact=True),
     _chain("relu_grad",       "x g", vjp.relu_grad,     reference.relu_grad,       1),
     _chain("momentum",        "buffer g", vjp.UPDATE,   reference.momentum,        2, clause="N11",
@@ -186,7 +187,7 @@ ELEMENTWISE: tuple[Op, ...] = (  # in the order of chain_ops.def; flops are nomi
            attrs={"beta1": "float"}, immediates=_with_rest("beta1")),
     _chain("adam_v",          "v g", vjp.UPDATE,        reference.adam_v,          4, clause="N11",
            attrs={"beta2": "float"}, immediates=_with_rest("beta2")),
-    _chain("adam",            "w m v rate correction1 correction2", vjp.UPDATE, reference.adam, 10,
+    _chain("adam",            "w m v rate correction1 correction2", vjp.UPDATE, reference.adam, 20,
            clause="N11", attrs={"eps": "float", "weight_decay": "float"},
            immediates=_binary32("eps", "weight_decay")),
 )
@@ -228,8 +229,13 @@ OTHERS: tuple[Op, ...] = (
     Op("cast", "x:any", {"dtype": "str"},
        shapes.cast, vjp.cast, reference.cast, "N9", cost.moves, "copy", "copy"),
     # contraction
-    Op("matmul", "a b", {},
+    Op("matmul", "a:any b:any", {},
        shapes.matmul, vjp.matmul, reference.matmul, "N1", cost.matmul, "contraction", "matmul"),
+    Op("quantized_matmul", "a:any w:i8 scale", {},
+       shapes.quantized_matmul, vjp.QUANTIZED, reference.quantized_matmul, "N10", cost.matmul, "contraction",
+       "matmul_scaled"),
+    Op("quantize", "x", {"groups": "int"},
+       shapes.quantize, vjp.QUANTIZED, reference.quantize, "N10", cost.per_input(6), "row", "quantize"),
     # reductions
     Op("sum", "x", _AXES,
        shapes.reduction, vjp.sum, reference.sum, "N2", cost.per_input(1), "reduction", "reduce"),
@@ -244,19 +250,19 @@ OTHERS: tuple[Op, ...] = (
        shapes.argmax, _INTEGER, reference.argmax, "N2", cost.per_input(1), "reduction", "reduce"),
     # rows
     Op("softmax", "x", {},
-       shapes.rows, vjp.softmax, reference.softmax, "N4", cost.per_element(14), "row", "softmax"),
+       shapes.rows, vjp.softmax, reference.softmax, "N4", cost.per_element(cost.EXP + 4), "row", "softmax"),
     Op("softmax_grad", "y g", {},
        shapes.rows, vjp.SECOND, reference.softmax_grad, "N4", cost.per_element(4), "row", "softmax_grad"),
     Op("log_softmax", "x", {},
-       shapes.rows, vjp.log_softmax, reference.log_softmax, "N4", cost.per_element(14), "row", "log_softmax"),
+       shapes.rows, vjp.log_softmax, reference.log_softmax, "N4", cost.per_element(cost.EXP + 5), "row", "log_softmax"),
     Op("log_softmax_grad", "y g", {},
-       shapes.rows, vjp.SECOND, reference.log_softmax_grad, "N4", cost.per_element(13), "row",
+       shapes.rows, vjp.SECOND, reference.log_softmax_grad, "N4", cost.per_element(cost.EXP + 3), "row",
        "log_softmax_grad"),
     Op("cross_entropy", "logits targets:i32", _IGNORE,
-       shapes.cross_entropy, vjp.cross_entropy, reference.cross_entropy, "N4", cost.per_input(13), "row",
+       shapes.cross_entropy, vjp.cross_entropy, reference.cross_entropy, "N4", cost.per_input(cost.EXP + 3), "row",
        "cross_entropy"),
     Op("cross_entropy_grad", "logits targets:i32 g", _IGNORE,
-       shapes.cross_entropy_grad, vjp.SECOND, reference.cross_entropy_grad, "N4", cost.per_element(15), "row",
+       shapes.cross_entropy_grad, vjp.SECOND, reference.cross_entropy_grad, "N4", cost.per_element(cost.EXP + 5), "row",
        "cross_entropy_grad"),
     Op("count_valid", "targets:i32", _IGNORE,
        shapes.count_valid, vjp.COUNT, reference.count_valid, "N2", cost.per_input(1), "reduction",
@@ -295,11 +301,11 @@ OTHERS: tuple[Op, ...] = (
        shapes.cache_update, vjp.STATE, reference.cache_update, "N5", cost.moves, "state", "cache_update"),
     # randomness and sampling
     Op("dropout", "x rng:i32", {"p": "float", "stream": "int"},
-       shapes.dropout, vjp.dropout, reference.dropout, "N8", cost.per_element(12), "random", "dropout"),
+       shapes.dropout, vjp.dropout, reference.dropout, "N8", cost.per_element(cost.PHILOX + 4), "random", "dropout"),
     Op("random_uniform", "rng:i32", {"shape": "ints", "stream": "int", "low": "float", "high": "float"},
-       shapes.random, vjp.RANDOM, reference.random_uniform, "N8", cost.per_element(12), "random", "random"),
+       shapes.random, vjp.RANDOM, reference.random_uniform, "N8", cost.per_element(cost.PHILOX + 4), "random", "random"),
     Op("random_normal", "rng:i32", {"shape": "ints", "stream": "int", "mean": "float", "std": "float"},
-       shapes.random, vjp.RANDOM, reference.random_normal, "N8", cost.per_element(30), "random", "random"),
+       shapes.random, vjp.RANDOM, reference.random_normal, "N8", cost.per_element(cost.PHILOX + cost.NORMAL), "random", "random"),
     Op("sample", "logits seen:i32 rng:i32 settings top_k:i32", {},
        shapes.sample, _INTEGER, reference.sample, "N8", cost.per_input(20), "sampling", "sample"),
     Op("mark_seen", "seen:i32 tokens:i32 lengths:i32", {},
@@ -312,6 +318,28 @@ OTHERS: tuple[Op, ...] = (
 # fmt: on
 
 OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in (*ELEMENTWISE, *OTHERS)})
+
+
+CONTRACTIONS = frozenset(op.name for op in OTHERS if op.kind == "contraction")
+
+
+def widens(node: Node) -> bool:
+    """Whether a node gives a bf16 as f32: the same number."""
+    return node.op == "cast" and (node.inputs[0].dtype, node.dtype) == (bfloat16, float32)
+
+
+def in_chain(node: Node) -> bool:
+    """Whether a chain has an instruction for the node: elementwise operations, and rounding to bf16."""
+    narrows = node.op == "cast" and (node.inputs[0].dtype, node.dtype) == (float32, bfloat16)
+    return OPS[node.op].kind == "elementwise" or narrows or widens(node)
+
+
+def work_of(node: Node) -> cost.Work:
+    """What a node costs."""
+    if node.op == "result":
+        return cost.Work(0, 0, 0)
+    operands = tuple(kind for source in node.inputs for kind in source.types)
+    return OPS[node.op].cost(operands, node.types, node.attrs)
 
 
 def row(op: str) -> Op:

@@ -244,6 +244,28 @@ def matmul(a: Array, b: Array) -> Array:
     return np.matmul(a, b)
 
 
+def quantized_matmul(a: Array, w: Array, scale: Array) -> Array:
+    """Each group's product times its scales, added up."""
+    wide = scale.dtype
+    groups = np.split(np.arange(w.shape[0]), scale.shape[0])
+    parts = (
+        np.matmul(a[..., group].astype(wide), w[group].astype(wide)) * row
+        for group, row in zip(groups, scale, strict=True)
+    )
+    return np.sum(list(parts), axis=0)
+
+
+def quantize(x: Array, *, groups: int) -> tuple[Array, Array]:
+    """The contract's very steps, which are f32: what lies between two integers depends on them."""
+    rows = np.asarray(x, np.float32).reshape(*x.shape[:-1], groups, -1)
+    m = np.max(np.abs(rows), axis=-1, keepdims=True, initial=np.float32(0))
+    inverse = np.float32(127) / m
+    inverse = np.where(np.isfinite(inverse), inverse, np.float32(0))
+    q = np.clip(np.rint(rows * inverse), -127, 127)
+    scale = m * (np.float32(1) / np.float32(127))
+    return np.where(np.isnan(q), 0, q).astype(np.int8).reshape(x.shape), scale[..., 0].astype(x.dtype)
+
+
 def sum(x: Array, *, axes: Sequence[int], keepdims: bool) -> Array:
     return np.sum(x, axis=tuple(axes), keepdims=keepdims)
 

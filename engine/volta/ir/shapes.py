@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from volta.dtypes import BY_NAME, DType, bfloat16, float32, int32
+from volta.dtypes import BY_NAME, DType, bfloat16, float32, int8, int32
 from volta.errors import DTypeError, ShapeError, UsageError
 from volta.ir import attributes as attribute
 from volta.ir.graph import Attrs, Shape, TensorType
@@ -104,10 +104,10 @@ def input(call: Application) -> Types:
 
 def constant(call: Application) -> Types:
     value = attribute.array(call.attrs, "value")
-    for dtype in (float32, int32):
+    for dtype in (float32, int32, int8):
         if value.dtype == dtype.numpy:
             return (TensorType(value.shape, dtype),)
-    raise DTypeError(f"[constant] value is {value.dtype}: expected float32 or int32")
+    raise DTypeError(f"[constant] value is {value.dtype}: expected float32, int32 or int8")
 
 
 def result(call: Application) -> Types:
@@ -218,22 +218,56 @@ def pad(call: Application) -> Types:
 def cast(call: Application) -> Types:
     (x,), name = call.types, attribute.string(call.attrs, "dtype")
     to: DType | None = BY_NAME.get(name)
-    if to is None or (x.dtype != to and int32 in (x.dtype, to)):
-        expected = "f32 or bf16 to either, or the same"
+    if to is None or (x.dtype != to and (to.integer or x.dtype == int32 or (x.dtype, to) == (int8, bfloat16))):
+        expected = "f32 or bf16 to either, i8 to f32, or the same"
         raise DTypeError(f"[cast] x is {x.dtype.name}, dtype is {name!r}: expected {expected}")
     return (TensorType(x.shape, to),)
 
 
 # --- contraction and reduction --------------------------------------------------------------------
+MATMULS = {("f32", "f32"), ("f32", "bf16"), ("bf16", "bf16")}  # N1, N1 over widened weights, N9
+
+
 def matmul(call: Application) -> Types:
-    """a [.., m, k], b [.., k, n] -> [.., m, n]; batch axes broadcast."""
+    """a [.., m, k], b [.., k, n] -> f32 [.., m, n]; batch axes broadcast."""
     a, b = call.shapes
+    given = (call.types[0].dtype.name, call.types[1].dtype.name)
+    if given not in MATMULS:
+        raise DTypeError(
+            f"[matmul] a is {given[0]}, b is {given[1]}: expected both f32, both bf16, or a f32 and b bf16"
+        )
     call.expect(len(a) >= 2 and len(b) >= 2, "both need rank 2 or more")
     call.expect(a[-1] == b[-2], f"inner dimensions {a[-1]} and {b[-2]} differ")
     batch = broadcast((a[:-2], b[:-2]))
     if batch is None:
         raise call.refuse(f"batch axes {a[:-2]} and {b[:-2]} do not broadcast")
     return (f32(*batch, a[-2], b[-1]),)
+
+
+LARGEST_GROUP = (1 << 17) - 1  # VOLTA_LARGEST_GROUP: so many products of two int8 fit an int32
+
+
+def quantized_matmul(call: Application) -> Types:
+    """a f32 or i8 [.., m, k], w [k, n], scale [groups, n] -> f32 [.., m, n]."""
+    a, w, scale = call.shapes
+    if call.types[0].dtype not in (float32, int8):
+        raise DTypeError(f"[quantized_matmul] a is {call.types[0].dtype}: expected f32 or i8")
+    call.expect(len(a) >= 2 and len(w) == 2 and len(scale) == 2, "a needs rank 2 or more, w and scale 2")
+    call.expect(a[-1] == w[0], f"inner dimensions {a[-1]} and {w[0]} differ")
+    call.expect(
+        scale[0] >= 1 and w[0] % scale[0] == 0 and scale[1] == w[1],
+        f"scale must be [groups, {w[1]}] with groups that divide {w[0]}",
+    )
+    call.expect(w[0] // scale[0] <= LARGEST_GROUP, f"groups must have at most {LARGEST_GROUP} rows")
+    return (f32(*a[:-1], w[1]),)
+
+
+def quantize(call: Application) -> Types:
+    """x [.., K] -> q i8 [.., K], scale f32 [.., groups]."""
+    (x,), groups = call.shapes, attribute.integer(call.attrs, "groups")
+    call.expect(len(x) >= 1, "expected rank 1 or more")
+    call.expect(groups >= 1 and x[-1] % groups == 0, f"groups must divide {x[-1]}", "groups")
+    return TensorType(x, int8), f32(*x[:-1], groups)
 
 
 def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:

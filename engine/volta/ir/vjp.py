@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from volta.dtypes import bfloat16
 from volta.ir import attributes as attribute
 from volta.ir.graph import GraphBuilder, Node, Shape
 from volta.ir.shapes import reduced
@@ -37,6 +38,7 @@ RANDOM = "a random value depends on no input but its counter"
 STATE = "a cache is state of inference, not of training"
 COUNT = "a count does not change with its targets"
 RESULT = "the gradient of a result belongs to its node"
+QUANTIZED = "rounding to integers has no useful derivative"
 FUSED = "gradients are taken before operations are fused"
 
 
@@ -301,12 +303,15 @@ def _swapped(build: GraphBuilder, x: Node) -> Node:
 
 
 def matmul(build: GraphBuilder, node: Node, g: Node) -> Gradients:
-    """dA = g B^T, dB = A^T g; a batch axis that was broadcast is summed.
+    """dA = g B^T, dB = A^T g; a batch axis that was broadcast is summed. g is rounded to bf16 where the
+    factors are, so that the gradients too are products of bf16 (N9); with b alone in bf16 they are N1.
 
     Where every batch shares B (a weight), rows of all batches are one contraction: dB = A'^T g' with
     A' [.. m, k] and g' [.. m, n] as matrices.
     """
     a, b = node.inputs
+    if a.dtype == bfloat16:
+        g = build.add("cast", (g,), {"dtype": bfloat16.name})
     da = unbroadcast(build, build.add("matmul", (g, _swapped(build, b))), a.shape)
     if len(a.shape) > 2 and math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == node.shape[:-2]:
         rows = math.prod(a.shape[:-1])

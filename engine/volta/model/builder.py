@@ -106,11 +106,35 @@ class ModelBuilder:
             raise ShapeError(f"[model] parameter {full} is {value.shape}: expected {spec.shape}")
         return value
 
-    def linear(self, name: str, x: Tensor, width: int, bias: bool = True, std: float = 0.02) -> Tensor:
-        """x [..., C] @ weight [C, width] + bias [width]."""
-        weight = self.parameter(f"{name}.weight", (x.shape[-1], width), Normal(std))
-        y = F.matmul(x, weight)
+    def linear(
+        self, name: str, x: Tensor, width: int, bias: bool = True, std: float = 0.02, dtype: str = "f32"
+    ) -> Tensor:
+        """x [..., C] @ weight [C, width] + bias [width].
+
+        dtype bf16: both factors are rounded to it (N9). Weights that are given as int8, "NAME.weight.q"
+        [width, C] with "NAME.weight.scale" [width, groups], multiply x as it is, or with dtype int8 x
+        rounded row by row (N10).
+        """
+        y = self._product(f"{name}.weight", x, width, std, dtype)
         return F.add(y, self.parameter(f"{name}.bias", (width,), Constant(0.0))) if bias else y
+
+    def _product(self, name: str, x: Tensor, width: int, std: float, dtype: str) -> Tensor:
+        q, scale = self._given(f"{name}.q"), self._given(f"{name}.scale")
+        if q is not None and scale is not None:
+            if dtype != "int8":
+                return F.quantized_matmul(x, F.transpose(q), F.transpose(scale))
+            rounded, steps = F.quantize(x)
+            return F.multiply(F.quantized_matmul(rounded, F.transpose(q), F.transpose(scale)), steps)
+        if dtype == "int8":
+            raise UsageError(f"[model] dtype is int8, and {name} is not: quantize the weights first")
+        weight = self.parameter(name, (x.shape[-1], width), Normal(std))
+        if dtype == "bf16":
+            return F.matmul(F.astype(x, "bf16"), F.astype(weight, "bf16"))
+        return F.matmul(x, weight)
+
+    def _given(self, name: str) -> Tensor | None:
+        full = ".".join((*self._scope, name))
+        return None if self._values is None else self._values.get(full)
 
     def embedding(self, name: str, indices: Tensor, rows: int, width: int, std: float = 0.02) -> Tensor:
         """Rows of weight [rows, width] at indices [...]: [..., width]."""

@@ -9,6 +9,7 @@ from typing import Any
 from volta.errors import UsageError
 
 NORMS = ("layer", "rms")
+DTYPES = ("f32", "bf16", "int8")
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "relu", "silu")
 POSITIONS = ("learned", "rotary")
 # What no configuration exceeds: a damaged file must not make a builder run for hours.
@@ -26,7 +27,9 @@ LARGEST = {
 class Config:
     """depth blocks of width C with `heads` query heads and `kv_heads` key/value heads, over at most
     `context` positions. hidden: width of the feed-forward layer (0: 4 C). dropout: after the embedding
-    and on both residual branches, in training only."""
+    and on both residual branches, in training only. dtype: of the factors of linear layers; bf16 rounds
+    activations and weights (N9), int8 rounds activations and needs weights that are int8 (N10); sums,
+    norms, attention and master weights stay f32."""
 
     vocabulary: int = 256
     context: int = 256
@@ -43,6 +46,7 @@ class Config:
     dropout: float = 0.0
     eps: float = 1e-5
     rotary_base: float = 10000.0
+    dtype: str = "f32"
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "context", "depth", "width", "heads", "kv_heads"):
@@ -70,7 +74,12 @@ class Config:
             raise UsageError(
                 f"[config] heads of width {self.head_width} cannot rotate: expected an even width"
             )
-        for name, choices in (("norm", NORMS), ("activation", ACTIVATIONS), ("positions", POSITIONS)):
+        for name, choices in (
+            ("norm", NORMS),
+            ("activation", ACTIVATIONS),
+            ("positions", POSITIONS),
+            ("dtype", DTYPES),
+        ):
             if getattr(self, name) not in choices:
                 raise UsageError(
                     f"[config] {name} is {getattr(self, name)!r}: expected one of {', '.join(choices)}"
@@ -88,6 +97,7 @@ class Config:
         return asdict(self)
 
 
+ADDED_LATER = frozenset({"dtype"})  # to the fields of version 0.1.0
 CONFIGS: Mapping[str, Config] = {
     "micro": Config(context=64, depth=2, width=64, heads=2, kv_heads=2),
     "tiny": Config(positions="rotary"),
@@ -105,9 +115,10 @@ def named(name: str, **changes: Any) -> Config:
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:
-    """The inverse of Config.to_dict; unknown or missing fields are errors."""
+    """The inverse of Config.to_dict; unknown or missing fields are errors, but for those that files of an
+    earlier version lack, which had the default."""
     known = {field.name for field in fields(Config)}
-    if set(values) != known:
+    if not known - ADDED_LATER <= set(values) <= known:
         wrong = ", ".join(sorted(set(values) ^ known))
         raise UsageError(f"[config] fields differ from this version's: {wrong}")
     return Config(**values)

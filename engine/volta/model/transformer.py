@@ -101,7 +101,9 @@ def _attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x [B*T, C] -> (mixed [B*T, C], keys, values [B, G, S, D]); S is T without a cache."""
     heads, groups, width = config.heads, config.kv_heads, config.head_width
-    packed = build.linear("attention.qkv", x, (heads + 2 * groups) * width, config.bias)
+    packed = build.linear(
+        "attention.qkv", x, (heads + 2 * groups) * width, config.bias, dtype=config.dtype
+    )
     packed = F.reshape(packed, (batch, time, heads + 2 * groups, width))
     q, k, v = (F.transpose(part, (0, 2, 1, 3)) for part in F.split(packed, (heads, groups, groups), axis=2))
     if tables is not None:
@@ -110,19 +112,23 @@ def _attend(
         k, v = F.cache_update(seen[0], k, position), F.cache_update(seen[1], v, position)
     mixed = F.attention(q, k, v, causal=True, position=position)
     rows = F.reshape(F.transpose(mixed, (0, 2, 1, 3)), (batch * time, config.width))
-    return build.linear("attention.out", rows, config.width, config.bias, _residual_std(config)), k, v
+    std = _residual_std(config)
+    return build.linear("attention.out", rows, config.width, config.bias, std, config.dtype), k, v
 
 
 def _feed_forward(build: ModelBuilder, x: Tensor, config: Config) -> Tensor:
-    hidden = ACTIVATE[config.activation](build.linear("mlp.up", x, config.hidden_width, config.bias))
-    return build.linear("mlp.down", hidden, config.width, config.bias, _residual_std(config))
+    up = build.linear("mlp.up", x, config.hidden_width, config.bias, dtype=config.dtype)
+    hidden = ACTIVATE[config.activation](up)
+    return build.linear("mlp.down", hidden, config.width, config.bias, _residual_std(config), config.dtype)
 
 
 def _logits(build: ModelBuilder, x: Tensor, config: Config) -> Tensor:
     """Tied: the token embedding transposed is the output matrix."""
     if not config.tied:
-        return build.linear("head", x, config.vocabulary, bias=False)
+        return build.linear("head", x, config.vocabulary, bias=False, dtype=config.dtype)
     table = build.parameter("tokens.weight", (config.vocabulary, config.width), Normal(0.02))
+    if config.dtype == "bf16":
+        x, table = F.astype(x, "bf16"), F.astype(table, "bf16")
     return F.matmul(x, F.transpose(table))
 
 

@@ -6,7 +6,7 @@ Bias, activation and residual stay separately rounded operations after the contr
 from __future__ import annotations
 
 from volta.ir.graph import Graph, GraphBuilder, Node
-from volta.ir.ops import OPS
+from volta.ir.ops import CONTRACTIONS, in_chain
 from volta.passes.regroup import Groups
 from volta.passes.rewrite import copy_inputs
 
@@ -18,7 +18,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
     pairs: dict[Node, Node] = {}
     taken: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node.op != "matmul" or node.type.numel == 0:
+        if node.op not in CONTRACTIONS or node.type.numel == 0:
             continue
         for user in dict.fromkeys(users[node]):
             if user in taken or not _elementwise(user) or _shape(user) != node.shape:
@@ -32,8 +32,8 @@ def fuse_epilogues(graph: Graph) -> Graph:
 
 def _elementwise(node: Node) -> bool:
     if node.op == "fused":
-        return all(inner.op == "input" or OPS[inner.op].kind == "elementwise" for inner in node.attrs["body"])  # type: ignore[union-attr]
-    return OPS[node.op].kind == "elementwise"
+        return all(inner.op == "input" or in_chain(inner) for inner in node.attrs["body"])  # type: ignore[union-attr]
+    return in_chain(node)
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def _emit(graph: Graph, groups: Groups, pairs: dict[Node, Node]) -> Graph:
         inner = {
             source: body.input(f"a{i}", source.shape, source.dtype) for i, source in enumerate(arguments)
         }
-        inner[product] = body.add("matmul", (inner[s] for s in product.inputs), product.attrs)
+        inner[product] = body.add(product.op, (inner[s] for s in product.inputs), product.attrs)
         if node.op == "fused":
             results = list(body.inline(node.attrs["body"], [inner[s] for s in node.inputs]))  # type: ignore[arg-type]
         else:

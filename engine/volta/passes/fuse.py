@@ -5,8 +5,8 @@ Each operation keeps its own rounding and its operands; only the memory traffic 
 
 from __future__ import annotations
 
-from volta.ir.graph import Graph, Node
-from volta.ir.ops import OPS
+from volta.ir.graph import Graph
+from volta.ir.ops import in_chain
 from volta.passes.regroup import Groups, emit
 
 # Every node may need an output and a temporary; with the inputs they stay under VOLTA_MAX_REGISTERS (64).
@@ -21,19 +21,15 @@ def fuse_elementwise(graph: Graph) -> Graph:
     """Greedy in topological order: a node joins the groups of all its producers of the same shape."""
     groups = Groups(graph)
     for node in graph.nodes:
-        if not _fusible(node):
+        if not in_chain(node):
             continue
         for source in node.inputs:
-            if _fusible(source) and source.shape == node.shape:
+            if in_chain(source) and source.shape == node.shape:
                 a, b = groups.of(source), groups.of(node)
                 near = groups.index[node] - groups.index[groups.members[a][0]] <= MOST_DELAY
                 if a != b and near and _small(groups, a, b):
                     groups.merge(a, b)
     return emit(groups, [group for group, members in groups.members.items() if len(members) > 1])
-
-
-def _fusible(node: Node) -> bool:
-    return OPS[node.op].kind == "elementwise"
 
 
 def _small(groups: Groups, a: int, b: int) -> bool:

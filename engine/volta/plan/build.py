@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from volta.dtypes import int8
 from volta.ir import attributes as attribute
 from volta.ir.graph import Graph, Node, TensorType
 from volta.plan import lower
@@ -13,7 +14,7 @@ from volta.plan.fingerprint import fingerprint
 from volta.plan.layout import View, contiguous_strides
 from volta.plan.memory import lay_out
 from volta.plan.schedule import barriers, lifetimes
-from volta.plan.steps import Buffer, Instruction, Memory, Plan, Step, Target
+from volta.plan.steps import Buffer, Instruction, Memory, Packing, Plan, Step, Target
 
 ROLES = {"input": Memory.INPUT, "parameter": Memory.PARAMETER, "state": Memory.STATE}
 Base: TypeAlias = tuple[Node, int]  # a node and which of its results
@@ -29,15 +30,22 @@ def build(
     flags: Sequence[str] = (),
     max_bytes: int | None = None,
     passes: tuple[tuple[str, int, int], ...] = (),
+    persistent: frozenset[int] = frozenset(),
 ) -> Plan:
     """Plans a verified graph. `flags`: what else the fingerprint must cover (policy, pass names).
+    persistent: positions of inputs that stay as they are when memory is bound; what depends on them and on
+    literals alone is computed once, in the plan's early steps.
 
     Raises BudgetError when the plan needs more than `max_bytes`.
     """
-    planner = Planner(graph, target)
+    planner = Planner(graph, target, persistent)
     for node in graph.nodes:
+        planner.now_early = node in planner.early
         lower.lower(planner, node)
+    planner.now_early = False
     planner.finish()
+    early = len(planner.early_steps)
+    planner.steps = planner.early_steps + planner.steps
     lifetimes(planner.steps, planner.buffers)
     arena_bytes = lay_out(planner.buffers)
     barriers(planner.steps, planner.buffers)
@@ -49,7 +57,8 @@ def build(
         outputs=tuple(planner.output_buffers),
         constants=planner.constants,
         arena_bytes=arena_bytes,
-        fingerprint=fingerprint(graph, target.signature, *flags),
+        fingerprint=fingerprint(graph, target.signature, f"persistent {sorted(persistent)}", *flags),
+        early=early,
         passes=passes,
     )
     enforce(plan, max_bytes)
@@ -59,15 +68,18 @@ def build(
 class Planner:
     """The plan under construction: views of the values so far, buffers, steps."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, persistent: frozenset[int] = frozenset()) -> None:
         self.graph = graph
         self.target = target
         self.steps: list[Step] = []
+        self.early_steps: list[Step] = []
+        self.now_early = False  # whether the node being lowered is computed once
         self.buffers: list[Buffer] = []
         self.constants: dict[int, Node] = {}
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self._views: dict[tuple[Node, int], View] = {}
         self._packed: dict[Node, View] = {}
+        self._weights: dict[tuple[View, Packing], View] = {}
         self._base = self._trace_bases()
         self._readers = self._trace_readers()
         self._last_reader = self._trace_last_readers()
@@ -75,6 +87,7 @@ class Planner:
         for node in graph.inputs:
             self._bind_input(node)
         self.output_buffers = self._place_outputs()
+        self.early = self._trace_early(persistent)
         self._slots = self._trace_slots()
 
     # --- values ---------------------------------------------------------------------------------
@@ -94,7 +107,7 @@ class Planner:
         home = self._homes.get((node, result))
         kind = node.types[result]
         name = f"%{node.id}.{result} {node.op}" if len(node.types) > 1 else f"%{node.id} {node.op}"
-        buffer = home if home is not None else self.new_buffer(name, Memory.TEMPORARY, kind.nbytes)
+        buffer = home if home is not None else self.new_buffer(name, self._own_memory(), kind.nbytes)
         view = whole(buffer, kind)
         self.set_view(node, view, result)
         return view
@@ -110,7 +123,7 @@ class Planner:
         kind = node.types[result]
         inner = TensorType(tuple(kind.shape[axis] for axis in axes), kind.dtype)
         back = tuple(axes.index(axis) for axis in range(len(axes)))
-        buffer = self.new_buffer(f"%{node.id}.{result} {node.op}", Memory.TEMPORARY, kind.nbytes)
+        buffer = self.new_buffer(f"%{node.id}.{result} {node.op}", self._own_memory(), kind.nbytes)
         view = whole(buffer, inner).transpose(back)
         self.set_view(node, view, result)
         return view
@@ -141,7 +154,7 @@ class Planner:
         )
 
     def scratch(self, kind: TensorType, name: str) -> View:
-        return whole(self.new_buffer(name, Memory.TEMPORARY, kind.nbytes), kind)
+        return whole(self.new_buffer(name, self._own_memory(), kind.nbytes), kind)
 
     def packed(self, node: Node) -> View:
         """The value contiguous: its own view, or a copy made once."""
@@ -149,10 +162,31 @@ class Planner:
         if view.contiguous:
             return View(view.buffer, view.offset, view.shape, contiguous_strides(view.shape), view.dtype)
         if node not in self._packed:
+            before, self.now_early = self.now_early, self.now_early or self.is_early(node)
             copy = self.scratch(node.type, f"%{node.id} contiguous")
             self.emit(node, "copy", (copy, view), 1)
             self._packed[node] = copy
+            self.now_early = before
         return self._packed[node]
+
+    def packed_weights(self, node: Node, view: View, packing: Packing) -> View:
+        """Weights in the order that a register tile reads them, made once for all who want them so."""
+        if (view, packing) not in self._weights:
+            before, self.now_early = self.now_early, True
+            kind = TensorType((packing.nbytes,), int8)
+            packed = self.scratch(kind, f"%{node.id} packed")
+            ints = (packing.kind, packing.tile, packing.group)
+            self.emit(node, "pack_weights", (packed, view), 1, ints)
+            self._weights[view, packing] = packed
+            self.now_early = before
+        return self._weights[view, packing]
+
+    def is_early(self, node: Node) -> bool:
+        """Whether a value is there before the first run: computed once, a literal or a persistent input."""
+        return self._base[node][0] in self.early
+
+    def _own_memory(self) -> Memory:
+        return Memory.PERSISTENT if self.now_early else Memory.TEMPORARY
 
     def new_buffer(self, name: str, memory: Memory, nbytes: int) -> int:
         self.buffers.append(Buffer(len(self.buffers), name, memory, nbytes))
@@ -175,7 +209,7 @@ class Planner:
         nbytes = self.target.workspace_bytes(step)
         if nbytes:
             step.workspace = self.new_buffer(f"%{node.id} {kernel} workspace", Memory.WORKSPACE, nbytes)
-        self.steps.append(step)
+        (self.early_steps if self.now_early else self.steps).append(step)
 
     def finish(self) -> None:
         """Copies outputs that could not be computed in place: plain outputs first, since a donated
@@ -215,6 +249,8 @@ class Planner:
         if found is None:
             return None
         concat, index, chain = found
+        if (node in self.early) != (concat in self.early):
+            return None
         home = self._homes.get((concat, 0))
         if home is not None and self.buffers[home].memory is not Memory.OUTPUT:
             return None  # a donated input, which is still read until the concatenation
@@ -265,6 +301,17 @@ class Planner:
         role = ROLES[str(node.attrs["role"])]
         buffer = self.new_buffer(str(node.attrs["name"]), role, node.type.nbytes)
         self.set_view(node, whole(buffer, node.type))
+
+    def _trace_early(self, persistent: frozenset[int]) -> frozenset[Node]:
+        """The nodes that depend on persistent inputs and literals alone. Every run writes its outputs and
+        makes its checks, so those are not among them."""
+        early = {self.graph.inputs[position] for position in persistent}
+        every_run = {node for node, _ in self._homes}
+        for node in self.graph.nodes:
+            once = node.op not in ("input", "check_finite") and node not in every_run
+            if once and all(source in early for source in node.inputs):
+                early.add(node)
+        return frozenset(early)
 
     def _trace_bases(self) -> dict[Node, tuple[Node, int]]:
         """For each node the (node, result) whose memory a view of it would show."""

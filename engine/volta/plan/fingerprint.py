@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 
 from volta.ir.graph import Attr, Graph
 
 
+@lru_cache(maxsize=64)  # graphs never change, and a compiled function asks at every call
 def graph_digest(graph: Graph) -> str:
     """sha256 over structure, types, attributes and literals; node names and ids do not matter beyond
     their order."""

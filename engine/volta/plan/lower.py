@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from volta.dtypes import bfloat16, float32
 from volta.errors import VerifyError
 from volta.ir import attributes
 from volta.ir.graph import Attrs, Graph, Node, TensorType
-from volta.ir.ops import OPS
+from volta.ir.ops import CONTRACTIONS, OPS
 from volta.plan.chain import instructions
 from volta.plan.layout import View, contiguous_strides
-from volta.plan.steps import Memory
+from volta.plan.steps import Memory, Step
 
 if TYPE_CHECKING:
     from volta.plan.build import Planner
@@ -53,6 +54,7 @@ def _random(kind: int) -> Callable[[Attrs], tuple[int, ...]]:
     return lambda attrs: (int(attrs["stream"]), kind)  # type: ignore[arg-type]
 
 
+PACKED = 3  # VOLTA_COPY_B_DONE: b is what pack_weights made of it
 BTHD = (0, 2, 1, 3)  # [B, H, T, D] stored as [B, T, H, D]: the heads of a row side by side, ready for matmul
 
 ROWS: dict[str, Row] = {
@@ -79,6 +81,7 @@ ROWS: dict[str, Row] = {
     "random_normal": Row("cc", _random(1), _floats("mean", "std"), "random"),
     "sample": Row("vrrccv"),
     "cast": Row("ca", kernel="copy"),
+    "quantize": Row("rrr"),
 }
 
 
@@ -102,7 +105,7 @@ def reads_in_place(node: Node, operand: int, source: Node, donated: Node) -> boo
         return operand == 0 and source is donated
     flat = source is donated and all(kind.shape == donated.shape for kind in node.types)
     return flat and (
-        OPS[node.op].kind == "elementwise" or (node.op == "fused" and not _has_matmul(_body(node)))
+        OPS[node.op].kind == "elementwise" or (node.op == "fused" and not _has_contraction(_body(node)))
     )
 
 
@@ -288,7 +291,7 @@ def _fused(planner: Planner, node: Node) -> None:
     body = _body(node)
     inner = [n for n in body.nodes if n.op != "input"]
     arguments = list(node.inputs)
-    if _has_matmul(body):
+    if _has_contraction(body):
         _matmul(planner, node, inner, dict(zip(body.inputs, arguments, strict=True)), list(body.outputs))
     else:
         _chain(planner, node, inner, arguments, list(body.outputs), body)
@@ -318,6 +321,7 @@ def _chain(
             for k, (source, view) in enumerate(zip(sources, views, strict=True))
             if view.buffer not in taken
             and planner.view(source).shape == shape
+            and view.dtype == results[index].dtype
             and (view.buffer == home or (home is None and planner.dies_here(source, node)))
             and all(view == other for other in views if other.buffer == view.buffer)
         ]
@@ -344,14 +348,19 @@ def _matmul_alone(planner: Planner, node: Node) -> None:
 def _matmul(
     planner: Planner, node: Node, inner: list[Node], argument: dict[Node, Node], results: list[Node]
 ) -> None:
-    """Operand 0 accumulates the product, then the epilogue runs over it while it is in cache."""
+    """Operand 0 accumulates the product, then the epilogue runs over it while it is in cache. It is f32: the
+    product if that is a result, else another f32 result, which overwrites it, else scratch memory."""
     product, *epilogue = inner
-    order = sorted(range(len(results)), key=lambda index: results[index] is not product)
+    order = sorted(range(len(results)), key=lambda i: (results[i] is not product, results[i].dtype is bfloat16))
     outputs = [planner.allocate(node, index) for index in order]
+    carried = results[order[0]].dtype is float32
+    if not carried:
+        outputs.insert(0, planner.scratch(product.type, f"%{node.id} product"))
     *batch, m, n = product.shape
     k = product.inputs[0].shape[-1]
     a = planner.view(argument[product.inputs[0]]).broadcast((*batch, m, k))
     b = planner.view(argument[product.inputs[1]]).broadcast((*batch, k, n))
+    factors = [a, b, *(planner.packed(argument[scale]) for scale in product.inputs[2:])]
     extras = [
         value for value in argument if value not in product.inputs or any(value in e.inputs for e in epilogue)
     ]
@@ -359,23 +368,34 @@ def _matmul(
     if batch and all(stride == 0 or size == 1 for stride, size in zip(b.strides[:-2], batch, strict=True)):
         merged = _merge_batch(outputs, a, extra_views, batch, m, n, k)
         if merged is not None:
-            outputs, a, extra_views = merged
-            b = View(b.buffer, b.offset, (k, n), b.strides[-2:], b.dtype)
-    registers = {value: len(outputs) + 2 + index for index, value in enumerate(extras)}
+            outputs, factors[0], extra_views = merged
+            factors[1] = View(b.buffer, b.offset, (k, n), b.strides[-2:], b.dtype)
+    kernel = "matmul" if product.op == "matmul" else "matmul_scaled"
+    trial = Step(kernel, (*outputs, *factors), len(outputs), node, (len(outputs),))
+    weights = argument[product.inputs[1]]
+    packs = planner.is_early(weights) and len(factors[1].shape) == 2
+    packing = planner.target.packing(trial) if packs else None
+    if packing is not None:
+        factors[1] = planner.packed_weights(weights, factors[1], packing)
+        ints: tuple[int, ...] = (len(outputs), packing.tile, 0, 0, 0, 0, PACKED)
+    else:
+        ints = (len(outputs), *planner.target.blocks(trial))
+    inputs = len(outputs) + len(factors)
+    registers = {value: inputs + index for index, value in enumerate(extras)}
     registers[product] = 0
-    shared = {} if results[order[0]] is product else {0: 0}
+    shared = {} if results[order[0]] is product or not carried else {0: 0}
     targets = [
         (results[index], register)
-        for register, index in enumerate(order)
+        for register, index in enumerate(order, start=int(not carried))
         if results[index] is not product or register > 0
     ]
-    code, temporaries = instructions(epilogue, registers, targets, shared, len(outputs) + 2 + len(extras))
+    code, temporaries = instructions(epilogue, registers, targets, shared, inputs + len(extras))
     planner.emit(
         node,
-        "matmul",
-        (*outputs, a, b, *extra_views),
+        kernel,
+        (*outputs, *factors, *extra_views),
         len(outputs),
-        (len(outputs),),
+        ints,
         code=code,
         temporaries=temporaries,
     )
@@ -396,8 +416,8 @@ def _merge_batch(
     return done[: len(outputs)], flat, done[len(outputs) :]
 
 
-def _has_matmul(body: Graph) -> bool:
-    return any(node.op == "matmul" for node in body.nodes)
+def _has_contraction(body: Graph) -> bool:
+    return any(node.op in CONTRACTIONS for node in body.nodes)
 
 
 def _body(node: Node) -> Graph:
@@ -428,4 +448,5 @@ RULES: dict[str, Callable[[Planner, Node], None]] = {
     "mark_seen": _in_place,
     "fused": _fused,
     "matmul": _matmul_alone,
+    "quantized_matmul": _matmul_alone,
 }

@@ -20,6 +20,7 @@ class Memory(StrEnum):
     PARAMETER = "parameter"  # bound by the caller, persistent
     STATE = "state"  # bound by the caller: optimizer state, caches
     CONSTANT = "constant"  # part of the program
+    PERSISTENT = "persistent"  # made once from persistent inputs, kept beside them
     TEMPORARY = "temporary"  # in the arena, from lifetimes
     WORKSPACE = "workspace"  # in the arena, for one step
     OUTPUT = "output"  # bound by the caller, written
@@ -74,6 +75,16 @@ class Buffer:
         return self.memory in (Memory.TEMPORARY, Memory.WORKSPACE)
 
 
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a matmul's weights are laid out for one register tile: native.packed_bytes."""
+
+    tile: int
+    kind: int
+    group: int
+    nbytes: int
+
+
 class Target(Protocol):
     """What the plan must know of the backend it is made for."""
 
@@ -83,6 +94,12 @@ class Target(Protocol):
 
     def workspace_bytes(self, step: Step) -> int:
         """Scratch memory the step needs, all threads together; a multiple of ALIGNMENT."""
+
+    def blocks(self, step: Step) -> tuple[int, ...]:
+        """How this matmul is best cut up: ints after its first, () for the kernel's own choice."""
+
+    def packing(self, step: Step) -> Packing | None:
+        """How the weights of this matmul are best packed once, or None where they are read as they are."""
 
 
 @dataclass(slots=True)
@@ -98,6 +115,7 @@ class Plan:
     constants: Mapping[int, Node]
     arena_bytes: int
     fingerprint: str
+    early: int = 0  # so many first steps depend on persistent inputs and literals alone: run once
     passes: tuple[tuple[str, int, int], ...] = field(default=())  # name, nodes before, nodes after
 
     def bytes_by_memory(self) -> dict[str, int]:

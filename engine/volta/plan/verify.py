@@ -61,8 +61,22 @@ def _read_only(plan: Plan) -> Iterator[str]:
     for index, step in enumerate(plan.steps):
         for view in step.writes():
             buffer = plan.buffers[view.buffer]
-            if buffer.memory not in (Memory.OUTPUT, Memory.TEMPORARY) and buffer.index not in donated:
+            once = buffer.memory is Memory.PERSISTENT and index < plan.early
+            free = buffer.memory in (Memory.OUTPUT, Memory.TEMPORARY) or once
+            if not free and buffer.index not in donated:
                 yield f"step {index} {step.kernel} writes the {buffer.memory} {buffer.name}"
+
+
+def _early(plan: Plan) -> Iterator[str]:
+    """What is made once outlives a run: it lies beside the inputs, and later steps may only read it. Nothing
+    in the arena crosses from the early steps to the others."""
+    for index, step in enumerate(plan.steps[: plan.early]):
+        for view in step.writes():
+            if plan.buffers[view.buffer].memory not in (Memory.PERSISTENT, Memory.TEMPORARY):
+                yield f"early step {index} {step.kernel} writes {plan.buffers[view.buffer].name}"
+    for number, (first, last) in _spans(plan).items():
+        if plan.buffers[number].in_arena and first < plan.early <= last:
+            yield f"{plan.buffers[number].name} is made by early step {first} and used by step {last}"
 
 
 def _in_place(plan: Plan) -> Iterator[str]:
@@ -173,6 +187,7 @@ RULES: dict[str, Callable[[Plan], Iterator[str]]] = {
     "inputs-live": _inputs_live,
     "outputs-written": _outputs_written,
     "read-only": _read_only,
+    "early": _early,
     "in-place": _in_place,
     "arena-bounds": _arena_bounds,
     "no-overlap": _no_overlap,

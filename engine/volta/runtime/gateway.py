@@ -5,22 +5,31 @@ The plan that was verified is the plan that runs. Only this module imports backe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from volta import passes
 from volta.backends.base import Array, Backend, Program
-from volta.backends.cpu import native
+from volta.backends.cpu import native, tuned
 from volta.backends.cpu.backend import CpuBackend
+from volta.backends.cpu.tuned import Blocks
 from volta.dtypes import aligned, aligned_copy
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node, TensorType
-from volta.ir.ops import OPS
+from volta.ir.ops import work_of
 from volta.plan import build, fingerprint, verify
 from volta.plan.cache import PlanCache
-from volta.plan.steps import Memory, Plan
+from volta.plan.steps import Memory, Plan, Step
 from volta.runtime.policy import Policy, current
+
+
+Result = TypeVar("Result")
 
 
 class Executable:
@@ -64,6 +73,9 @@ class Executable:
             if number not in arrays:
                 arrays[number] = aligned(kind.shape, kind.dtype.numpy)
             outputs.append(arrays[number])
+        for buffer in self.plan.buffers:
+            if buffer.memory is Memory.PERSISTENT:
+                arrays[buffer.index] = aligned((buffer.nbytes,), np.uint8)
         return [arrays[number] for number in self._bound_buffers], outputs
 
     def overwritten(self, step: int) -> set[int]:
@@ -105,14 +117,25 @@ class Session:
     def __init__(self, executable: Executable, inputs: Sequence[Array]) -> None:
         self._executable = executable
         buffers, self.outputs = executable.buffers(inputs)
-        self._bound = executable.program.bind(buffers)
+        self._bound = self._call(lambda: executable.program.bind(buffers))
         self.inputs = [buffers[executable._bound_buffers.index(number)] for number in executable.plan.inputs]
 
     def run(self) -> None:
         """One call into the backend."""
+        self._call(self._bound.run)
+
+    def refresh(self) -> None:
+        """Computes again what depends on persistent inputs alone, after they were written."""
+        self._call(self._bound.refresh)
+
+    def run_traced(self) -> npt.NDArray[np.float64]:
+        """The same; when each thread began and ended each step, [threads, steps, 2], in seconds."""
+        return self._call(self._bound.run_traced)
+
+    def _call(self, run: Callable[[], Result]) -> Result:
         try:
             with self._executable._lock:
-                self._bound.run()
+                return run()
         except (IndexRangeError, NotFiniteError) as error:
             raise self._executable.explain(error) from None
 
@@ -125,12 +148,17 @@ _cache: PlanCache[Executable] = PlanCache(512, CACHE_BYTES, lambda executable: e
 _op_cache: PlanCache[Executable] = PlanCache(2048, CACHE_BYTES, lambda executable: executable.nbytes)
 
 
-def compile(graph: Graph, policy: Policy | None = None) -> Executable:
-    """The executable for a graph under a policy (the current one by default), from the cache or made."""
+def compile(
+    graph: Graph, policy: Policy | None = None, persistent: frozenset[int] = frozenset()
+) -> Executable:
+    """The executable for a graph under a policy (the current one by default), from the cache or made.
+
+    persistent: positions of inputs that stay as they are once bound (Session.refresh tells of changes).
+    """
     policy = policy or current()
     backend = resolve(policy)
-    key = fingerprint.fingerprint(graph, *_flags(policy, backend))
-    return _cache.get_or_make(key, lambda: _compile(graph, policy, backend))
+    key = fingerprint.fingerprint(graph, f"persistent {sorted(persistent)}", *_flags(policy, backend))
+    return _cache.get_or_make(key, lambda: _compile(graph, policy, backend, persistent))
 
 
 def compile_op(op: str, types: tuple[TensorType, ...], attrs: Attrs) -> Executable:
@@ -151,14 +179,17 @@ def resolve(policy: Policy) -> Backend:
     """The backend a policy asks for. A pinned device or instruction set that is not there is an error."""
     if policy.device in ("opencl", "cuda"):
         raise DeviceError(f"[runtime] device is {policy.device!r}: this version has cpu only")
-    if policy.isa == "amx":
-        raise DeviceError("[runtime] isa is 'amx': this version has ref, avx2, avx512")
     return _cpu(policy.isa, policy.threads or native.default_threads())
 
 
 def cpu_info() -> native.CpuInfo:
     """What the processor offers; DeviceError where the kernels are not built."""
     return native.cpu_info()
+
+
+def probe(kind: str, isa: str, threads: int, nbytes: int = 0, seconds: float = 0.02) -> float | None:
+    """A ceiling of this machine, per second: see native.probe."""
+    return native.probe(kind, isa, threads, nbytes, seconds)
 
 
 def cache_statistics() -> dict[str, int]:
@@ -176,9 +207,60 @@ def clear_caches() -> None:
     _op_cache.clear()
 
 
-@lru_cache(maxsize=64)
 def _cpu(isa: str, threads: int) -> Backend:
+    return _cpu_with(isa, threads, tuned.current().digest)
+
+
+@lru_cache(maxsize=64)
+def _cpu_with(isa: str, threads: int, digest: str) -> Backend:
+    """digest: of the tuned table, so that a new one makes new backends."""
     return CpuBackend(isa, threads)
+
+
+# --- tuning ----------------------------------------------------------------------------------------
+
+
+def register_tiles(kind: str, isa: str) -> tuple[native.Tile, ...]:
+    """The tiles that a matmul of this kind (f32, bf16, i8) may use, the default first."""
+    return native.tiles_of(kind, isa)
+
+
+def matmul_keys(plan: Plan, isa: str, threads: int) -> dict[str, Step]:
+    """The plan's matmuls that blocks can be chosen for, one step for each key."""
+    found: dict[str, Step] = {}
+    for step in plan.steps:
+        key = tuned.key_of(step, isa, threads)
+        if key is not None and (len(step.ints) < 7 or step.ints[6] & 3 != 3):
+            found.setdefault(key, step)
+    return found
+
+
+def tuned_table() -> tuned.Table:
+    """What was tuned for this processor."""
+    return tuned.current()
+
+
+def tuned_path() -> Path:
+    """The file that holds it."""
+    return tuned.path_of_table()
+
+
+def keep_tuned(entries: Mapping[str, Blocks]) -> Path:
+    """Adds blocks to this processor's table; plans made from now on use them."""
+    return tuned.add(entries)
+
+
+def clear_tuned() -> Path:
+    """Removes this processor's table."""
+    return tuned.clear()
+
+
+def compile_tuned(graph: Graph, isa: str, threads: int, blocks: Mapping[str, Blocks]) -> Executable:
+    """The executable of a graph under these very blocks, kept nowhere: what a search tries."""
+    policy = Policy(threads=threads, isa=isa)
+    backend = CpuBackend(isa, threads, tuned.Table(blocks))
+    plan = _plan(graph, policy, backend)
+    return Executable(plan, backend.compile(plan), backend.target.signature)
 
 
 def _flags(policy: Policy, backend: Backend) -> tuple[str, ...]:
@@ -192,9 +274,11 @@ def _flags(policy: Policy, backend: Backend) -> tuple[str, ...]:
     )
 
 
-def _compile(graph: Graph, policy: Policy, backend: Backend) -> Executable:
+def _compile(
+    graph: Graph, policy: Policy, backend: Backend, persistent: frozenset[int] = frozenset()
+) -> Executable:
     backend = _sized(graph, policy, backend)
-    plan = _plan(graph, policy, backend)
+    plan = _plan(graph, policy, backend, persistent)
     return Executable(plan, backend.compile(plan), backend.target.signature)
 
 
@@ -209,18 +293,12 @@ def _sized(graph: Graph, policy: Policy, backend: Backend) -> Backend:
 
 def _work(graph: Graph) -> int:
     """Operations and bytes of all nodes: a rough measure of time."""
-    return sum(
-        sum(
-            OPS[node.op].cost(
-                tuple(kind for source in node.inputs for kind in source.types), node.types, node.attrs
-            )
-        )
-        for node in graph.nodes
-        if node.op != "result"
-    )
+    return sum(work.flops + work.bytes for work in map(work_of, graph.nodes))
 
 
-def _plan(graph: Graph, policy: Policy, backend: Backend) -> Plan:
+def _plan(
+    graph: Graph, policy: Policy, backend: Backend, persistent: frozenset[int] = frozenset()
+) -> Plan:
     effects: list[tuple[str, int, int]] = []
     final = passes.run(graph, policy.passes, lambda name, a, b: effects.append((name, len(a), len(b))))
     made = build.build(
@@ -229,6 +307,7 @@ def _plan(graph: Graph, policy: Policy, backend: Backend) -> Plan:
         flags=_flags(policy, backend),
         max_bytes=policy.max_bytes,
         passes=tuple(effects),
+        persistent=persistent,
     )
     verify.verify(made)
     return made
@@ -249,5 +328,6 @@ __all__ = [
     "compile_op",
     "cpu_info",
     "plan",
+    "probe",
     "resolve",
 ]

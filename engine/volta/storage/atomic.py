@@ -25,10 +25,11 @@ _FULL = {
 }
 
 
-def write(path: Path, parts: Iterable[bytes | memoryview], size: int) -> None:
+def write(path: Path, parts: Iterable[bytes | memoryview], size: int, what: str = "checkpoint") -> None:
     """Replace `path` by the `size` bytes of `parts`, durable on return.
 
-    Raises CheckpointError; then `path` is what it was before and the temporary is gone.
+    Raises CheckpointError, which says `what` could not be written; then `path` is what it was before and
+    the temporary is gone.
     """
     try:
         remove_abandoned(path.parent)
@@ -46,7 +47,13 @@ def write(path: Path, parts: Iterable[bytes | memoryview], size: int) -> None:
             os.close(descriptor)
         sync_directory(path.parent)
     except OSError as error:
-        raise CheckpointError(_explain(error, path, size)) from error
+        raise CheckpointError(_explain(error, path, size, what)) from error
+
+
+def write_text(path: Path, text: str, what: str) -> None:
+    """The same for a text."""
+    content = text.encode()
+    write(path, (content,), len(content), what)
 
 
 def make_directory(directory: Path) -> None:
@@ -105,11 +112,11 @@ def _write_all(descriptor: int, rest: memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _explain(error: OSError, path: Path, size: int) -> str:
+def _explain(error: OSError, path: Path, size: int, what: str) -> str:
     if error.errno not in _FULL:
-        return f"[checkpoint] {path} cannot be written: {error.strerror}; nothing was changed"
+        return f"[{what}] {path} cannot be written: {error.strerror}; nothing was changed"
     room = ""
     with suppress(OSError):
         space = os.statvfs(path.parent)
         room = f" ({space.f_bavail * space.f_frsize} bytes free)"
-    return f"[checkpoint] {path} needs {size} bytes: {_FULL[error.errno]}{room}; nothing was changed"
+    return f"[{what}] {path} needs {size} bytes: {_FULL[error.errno]}{room}; nothing was changed"

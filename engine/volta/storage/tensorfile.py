@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from volta.dtypes import DType, bfloat16, float32, int32
+from volta.dtypes import DType, bfloat16, float32, int8, int32
 from volta.errors import CheckpointError, DTypeError, UsageError
 from volta.storage import atomic
 
@@ -33,7 +33,7 @@ Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
 
 MAX_HEADER = 16 << 20  # bytes; 100,000 tensors need about 12 MiB
 MAX_RANK = 6  # VOLTA_MAX_RANK
-_STORED = {"F32": float32, "BF16": bfloat16, "I32": int32}
+_STORED = {"F32": float32, "BF16": bfloat16, "I32": int32, "I8": int8}
 _NAMES = {dtype.name: name for name, dtype in _STORED.items()}
 _ALIGNMENT = 8  # of the payload in the file; tensors follow by falling item size
 
@@ -65,7 +65,7 @@ def dtype_of(name: str, array: npt.NDArray[Any]) -> DType:
         if array.dtype == dtype.numpy:
             return dtype
     raise DTypeError(
-        f"[tensors] {printable(name)} is {array.dtype}: expected float32, int32 or uint16 (bf16)"
+        f"[tensors] {printable(name)} is {array.dtype}: expected float32, int32, int8 or uint16 (bf16)"
     )
 
 

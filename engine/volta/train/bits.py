@@ -23,7 +23,7 @@ from volta.train.synthetic import synthetic_text
 
 STEPS = 6
 TEXT_BYTES = 20_000
-# Between them the two configurations use every kernel of training.
+# Between them the configurations use every kernel of training.
 CASES = {
     "gpt": Config(vocabulary=128, context=40, depth=2, width=48, heads=3, kv_heads=3, dropout=0.1),
     "llama": Config(
@@ -39,6 +39,7 @@ CASES = {
         tied=False,
         bias=False,
     ),
+    "gpt-bf16": Config(vocabulary=128, context=36, depth=1, width=80, heads=2, kv_heads=2, dtype="bf16"),
 }
 
 

@@ -51,6 +51,8 @@ class Settings:
     patience: int = 0
 
     def __post_init__(self) -> None:
+        if self.config.dtype == "int8":
+            raise UsageError("[train] dtype is int8: expected f32 or bf16, whole numbers have no gradient")
         for name, low, high in (
             ("batch", 1, 1 << 20),
             ("shards", 1, 1024),

@@ -5,4 +5,5 @@
 #include "../simd/check_finite.h"
 #include "../simd/copy.h"
 #include "../simd/reduce.h"
+#include "../quantize.h"
 #endif

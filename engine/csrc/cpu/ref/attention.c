@@ -29,8 +29,8 @@ static void fill_zero(float *x, int64_t D) {
 
 /* One row of S probabilities per thread. */
 int64_t volta_attention_workspace_ref(const volta_step *step, const volta_operand *operand,
-                                      int threads) {
-  (void)step;
+                                      int isa, int threads) {
+  (void)step, (void)isa;
   return threads * volta_align(operand[ATTENTION_K].shape[2] * (int64_t)sizeof(float));
 }
 
@@ -75,8 +75,8 @@ static float row_delta(const float *g, const float *o, int64_t D) {
 }
 
 int64_t volta_attention_grad_workspace_ref(const volta_step *step, const volta_operand *operand,
-                                           int threads) {
-  (void)step, (void)operand, (void)threads;
+                                           int isa, int threads) {
+  (void)step, (void)operand, (void)isa, (void)threads;
   return 0;
 }
 

@@ -126,8 +126,9 @@ static int64_t row_bytes(int64_t V) {
   return volta_align(V * (int64_t)sizeof(float)) + 2 * volta_align(V * (int64_t)sizeof(candidate));
 }
 
-int64_t volta_sample_workspace(const volta_step *step, const volta_operand *operand, int threads) {
-  (void)step;
+int64_t volta_sample_workspace(const volta_step *step, const volta_operand *operand, int isa,
+                               int threads) {
+  (void)step, (void)isa;
   return threads * row_bytes(operand[LOGITS].shape[1]);
 }
 

@@ -49,7 +49,8 @@ static void block_softmax(const attention_block *block, int64_t r, int64_t rows,
 }
 
 int64_t VOLTA_ISA_NAME(attention_workspace)(const volta_step *step, const volta_operand *operand,
-                                            int threads) {
+                                            int isa, int threads) {
+  (void)isa;
   const volta_attention_shape shape =
       volta_attention_shape_of(step, &operand[ATTENTION_Q], &operand[ATTENTION_K]);
   const attention_sizes sizes = attention_sizes_of(&shape, 0);

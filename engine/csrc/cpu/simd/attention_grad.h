@@ -5,7 +5,9 @@
 #include "attention_block.h"
 
 int64_t VOLTA_ISA_NAME(attention_grad_workspace)(const volta_step *step,
-                                                 const volta_operand *operand, int threads) {
+                                                 const volta_operand *operand, int isa,
+                                                 int threads) {
+  (void)isa;
   const volta_attention_shape shape =
       volta_attention_shape_of(step, &operand[ATTENTION_GRAD_Q], &operand[ATTENTION_GRAD_K]);
   const attention_sizes sizes = attention_sizes_of(&shape, 1);

@@ -7,7 +7,7 @@
 #include "../targets.h"
 #include "vector.h"
 
-enum { COPY_4, COPY_2, COPY_TO_BF16, COPY_FROM_BF16 };
+enum { COPY_4, COPY_2, COPY_1, COPY_TO_BF16, COPY_FROM_BF16, COPY_FROM_I8, COPY_NOT };
 
 #define COPY_BLOCK 16 /* a line of cache holds 16 elements of 4 bytes */
 
@@ -30,8 +30,10 @@ static inline void copy_run(int kind, void *to, int64_t to_stride, const void *f
                             int64_t from_stride, int64_t n) {
   if (kind == COPY_4) COPY_LOOP(uint32_t, uint32_t, );
   if (kind == COPY_2) COPY_LOOP(uint16_t, uint16_t, );
+  if (kind == COPY_1) COPY_LOOP(uint8_t, uint8_t, );
   if (kind == COPY_TO_BF16) COPY_LOOP(uint16_t, float, volta_bf16_from_f32);
   if (kind == COPY_FROM_BF16) COPY_LOOP(float, uint16_t, volta_f32_from_bf16);
+  if (kind == COPY_FROM_I8) COPY_LOOP(float, int8_t, (float));
 }
 
 typedef struct {
@@ -129,10 +131,23 @@ static int order_axes(volta_operand *out, volta_operand *in) {
   return 0;
 }
 
+static int64_t copy_size(int32_t dtype) {
+  return dtype == VOLTA_I8 ? 1 : dtype == VOLTA_BF16 ? 2 : 4;
+}
+
+/* What of it has to be done; COPY_NOT where the dtypes do not convert. */
+static int copy_kind(int32_t to, int32_t from) {
+  if (to == from) return to == VOLTA_I8 ? COPY_1 : to == VOLTA_BF16 ? COPY_2 : COPY_4;
+  if (to == VOLTA_BF16 && from == VOLTA_F32) return COPY_TO_BF16;
+  if (to == VOLTA_F32 && from == VOLTA_BF16) return COPY_FROM_BF16;
+  if (to == VOLTA_F32 && from == VOLTA_I8) return COPY_FROM_I8;
+  return COPY_NOT;
+}
+
 int VOLTA_ISA_NAME(copy)(const volta_call *call) {
   volta_operand out = call->operand[0], in = call->operand[1];
-  const int same = out.dtype == in.dtype;
-  int matches = out.rank == in.rank && (same || (out.dtype != VOLTA_I32 && in.dtype != VOLTA_I32));
+  const int kind = copy_kind(out.dtype, in.dtype);
+  int matches = out.rank == in.rank && kind != COPY_NOT;
   for (int32_t axis = 0; matches && axis < out.rank; axis++)
     matches = out.shape[axis] == in.shape[axis];
   if (!matches) return volta_fail(call, VOLTA_BAD_PROGRAM, 0, 0);
@@ -141,13 +156,12 @@ int VOLTA_ISA_NAME(copy)(const volta_call *call) {
   if (count == 0) return VOLTA_OK;
   const int transposed = order_axes(&out, &in);
   const copy_job job = {
-      .kind = same ? (out.dtype == VOLTA_BF16 ? COPY_2 : COPY_4)
-                   : (out.dtype == VOLTA_BF16 ? COPY_TO_BF16 : COPY_FROM_BF16),
+      .kind = kind,
       .walk = volta_walk_of(&out, &in),
       .to = call->data[0],
       .from = call->data[1],
-      .to_size = out.dtype == VOLTA_BF16 ? 2 : 4,
-      .from_size = in.dtype == VOLTA_BF16 ? 2 : 4,
+      .to_size = copy_size(out.dtype),
+      .from_size = copy_size(in.dtype),
   };
   if (transposed && job.walk.rank >= 2) {
     copy_transposed(&job, call->thread, call->threads);
@@ -162,7 +176,8 @@ int VOLTA_ISA_NAME(copy)(const volta_call *call) {
 int VOLTA_ISA_NAME(fill)(const volta_call *call) {
   const volta_operand *out = &call->operand[0];
   const volta_walk walk = volta_walk_of(out, 0);
-  if (walk.rank > 1 || (walk.rank == 1 && walk.stride[0][0] != 1) || out->dtype == VOLTA_BF16)
+  if (walk.rank > 1 || (walk.rank == 1 && walk.stride[0][0] != 1) ||
+      out->dtype == VOLTA_BF16 || out->dtype == VOLTA_I8)
     return volta_fill_ref(call);
   const float value = call->step->floats[0];
   const uint32_t bits = out->dtype == VOLTA_I32 ? (uint32_t)(int32_t)value : VOLTA_BITS(value);

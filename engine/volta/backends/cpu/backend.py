@@ -9,36 +9,66 @@ import numpy as np
 import numpy.typing as npt
 
 from volta.backends.base import Array
-from volta.backends.cpu import native
+from volta.backends.cpu import native, tuned
+from volta.backends.cpu.tuned import Table, key_of
 from volta.errors import DeviceError
 from volta.plan.layout import View
 from volta.plan.memory import align
-from volta.plan.steps import Buffer, Memory, Plan, Step
+from volta.plan.steps import Buffer, Memory, Packing, Plan, Step
 
-KERNEL_VERSION = 1  # raised when a kernel's workspace or operands change
+STREAMED_ROWS = 4  # so few rows read weights in place: cpu/matmul_plan.h
+KERNEL_VERSION = 2  # raised when a kernel's workspace or operands change
 
 
 class CpuTarget:
     """The processor as plans see it."""
 
-    def __init__(self, isa: str, threads: int) -> None:
+    def __init__(self, isa: str, threads: int, table: Table) -> None:
         self.isa = isa
         self.threads = threads
-        self.signature = f"cpu/{isa}/{threads} threads/abi {native.ABI_VERSION}/kernels {KERNEL_VERSION}"
+        self.table = table
+        versions = f"abi {native.ABI_VERSION}/kernels {KERNEL_VERSION}"
+        found = f"/tuned {table.digest}" if table.digest else ""
+        self.signature = f"cpu/{isa}/{threads} threads/{versions}{found}"
 
     def workspace_bytes(self, step: Step) -> int:
         return native.workspace_bytes(lower_step(step, ()), self.isa, self.threads)
 
+    def blocks(self, step: Step) -> tuple[int, ...]:
+        key = key_of(step, self.isa, self.threads)
+        found = self.table.blocks.get(key) if key is not None else None
+        return found.ints() if found is not None else ()
+
+    def packing(self, step: Step) -> Packing | None:
+        """Weights are worth packing but where a few rows stream them as they are: f32 sums of few rows over
+        weights by rows, which packing would only widen."""
+        if self.isa == "ref":
+            return None
+        out, a, w = step.operands[0], *step.operands[step.ints[0] : step.ints[0] + 2]
+        kind = "f32" if a.dtype.name == "f32" else a.dtype.name
+        rows = out.numel // max(1, out.shape[-1])
+        by_rows = w.strides[1] == 1 or w.shape[1] == 1
+        if kind == "f32" and rows <= STREAMED_ROWS and (by_rows or w.dtype.name != "f32"):
+            return None
+        tile = native.tiles_of(kind, self.isa)[0]
+        groups = step.operands[step.ints[0] + 2].shape[0] if step.kernel == "matmul_scaled" else 1
+        group = max(1, w.shape[0] // groups)
+        nbytes = native.packed_bytes(tile.id, kind, self.isa, *w.shape, group)
+        return Packing(tile.id, native.KINDS.index(kind), group, nbytes)
+
 
 class CpuBackend:
-    """isa "auto": the best this processor has; threads 0: all that the process may use."""
+    """isa "auto": the best this processor has; threads 0: all that the process may use; table: blocks of
+    matmuls (those that `volta tune` found, by default)."""
 
-    def __init__(self, isa: str = "auto", threads: int = 0) -> None:
+    def __init__(self, isa: str = "auto", threads: int = 0, table: Table | None = None) -> None:
         chosen = native.best_isa() if isa == "auto" else isa
         if chosen not in native.ISAS:
             raise DeviceError(f"[cpu] isa is {isa!r}: this version has {', '.join(native.ISAS)}")
         native.isa_code(chosen)  # raises DeviceError where the processor lacks it
-        self.target = CpuTarget(chosen, threads or native.default_threads())
+        self.target = CpuTarget(
+            chosen, threads or native.default_threads(), tuned.current() if table is None else table
+        )
 
     def compile(self, plan: Plan) -> CpuProgram:
         return CpuProgram(plan, self.target)
@@ -52,6 +82,7 @@ class CpuProgram:
         self._bound = [b for b in plan.buffers if not b.in_arena and b.memory is not Memory.CONSTANT]
         number = {b.index: position for position, b in enumerate(self._bound, start=2)}
         places = [_place(buffer, number, offsets) for buffer in plan.buffers]
+        self._early = plan.early
         self._native = native.NativeProgram(
             [lower_step(step, places) for step in plan.steps],
             n_buffers=2 + len(self._bound),
@@ -61,10 +92,7 @@ class CpuProgram:
         )
 
     def bind(self, buffers: Sequence[Array]) -> CpuBound:
-        return CpuBound(self._native, [self._literals, *buffers])
-
-    def run_timed(self, buffers: Sequence[Array]) -> npt.NDArray[np.float64]:
-        return self._native.run_timed([self._literals, *buffers])
+        return CpuBound(self._native, [self._literals, *buffers], self._early)
 
     @property
     def measured_arena_bytes(self) -> int:
@@ -72,15 +100,24 @@ class CpuProgram:
 
 
 class CpuBound:
-    """Addresses checked once; keeps the arrays alive."""
+    """Addresses checked once; keeps the arrays alive. The first `early` steps have run."""
 
-    def __init__(self, program: native.NativeProgram, arrays: list[Array]) -> None:
+    def __init__(self, program: native.NativeProgram, arrays: list[Array], early: int) -> None:
         self._program = program
         self._arrays = arrays
+        self._early = early
         self._addresses: Any = program.bind(arrays)
+        self.refresh()
+
+    def refresh(self) -> None:
+        if self._early:
+            self._program.run_bound(self._addresses, 0, self._early)
 
     def run(self) -> None:
-        self._program.run_bound(self._addresses)
+        self._program.run_bound(self._addresses, self._early)
+
+    def run_traced(self) -> npt.NDArray[np.float64]:
+        return self._program.run_traced(self._addresses, self._early)
 
 
 def lower_step(step: Step, places: Sequence[tuple[int, int]]) -> native.Step:

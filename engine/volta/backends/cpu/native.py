@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from volta.dtypes import BY_NAME, DType
+from volta.dtypes import BY_NAME, DType, aligned
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError, VerifyError, VoltaError
 
 Array = npt.NDArray[Any]
 
-ABI_VERSION = 1
-ISAS = ("ref", "avx2", "avx512")
+ABI_VERSION = 2
+ISAS = ("ref", "avx2", "avx512", "amx")
 _BY_NUMPY = {np.dtype(dtype.numpy): dtype for dtype in BY_NAME.values()}
 _BAD_PROGRAM, _INDEX_RANGE, _NOT_FINITE, _NO_MEMORY, _NO_THREAD = 1, 2, 3, 4, 5
 
@@ -110,6 +110,83 @@ def chain_ops() -> dict[str, int]:
     return _names("volta_op_name")
 
 
+# --- register tiles of matmul ----------------------------------------------------------------------
+
+
+FEATURES = {1: "bf16 dot", 2: "vnni", 3: "amx"}  # VOLTA_NEEDS_..
+KINDS = ("f32", "bf16", "i8")  # what a tile's A holds: VOLTA_CODE_F32, ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A row of csrc/cpu/matmul_tiles.def: mr x nr of C in registers, and the blocks of its cache levels."""
+
+    id: int
+    code: str
+    kind: str
+    isa: str
+    available: bool
+    mr: int
+    nr: int
+    kc: int
+    mc: int
+    nc: int
+    ahead: int
+
+    @property
+    def name(self) -> str:
+        """dtype_matmul_tile_isa, as in the manifest of kernels."""
+        dtype, _, isa = self.code.partition("_")
+        return f"{dtype}_matmul_{self.mr}x{self.nr}_{isa}"
+
+
+@cache
+def tiles() -> tuple[Tile, ...]:
+    """Every register tile, whether this processor has it or not."""
+    ffi, lib = library()
+    facts = ffi.new("volta_tile_facts *")
+    found: list[Tile] = []
+    while lib.volta_tile_row(len(found) + 1, facts):
+        found.append(
+            Tile(
+                len(found) + 1,
+                ffi.string(facts.code).decode(),
+                KINDS[facts.kind],
+                ISAS[facts.isa],
+                bool(facts.available),
+                facts.mr,
+                facts.nr,
+                facts.kc,
+                facts.mc,
+                facts.nc,
+                facts.ahead,
+            )
+        )
+    return tuple(found)
+
+
+def tiles_of(kind: str, isa: str) -> tuple[Tile, ...]:
+    """The tiles that a step of this kind may use under an instruction set, the table's choice first."""
+    under = (isa, "avx512") if isa == "amx" else (isa,)
+    return tuple(tile for tile in tiles() if tile.kind == kind and tile.isa in under and tile.available)
+
+
+def tile_problem(tile: int) -> str | None:
+    """The constraint of the table that a row breaks, if any."""
+    ffi, lib = library()
+    problem = lib.volta_tile_problem(tile)
+    return None if problem == ffi.NULL else ffi.string(problem).decode()
+
+
+def packed_bytes(tile: int, kind: str, isa: str, k: int, n: int, group: int = 1) -> int:
+    """Bytes of w [k, n] in the order that a tile reads it; a UsageError where there is no such tile."""
+    _, lib = library()
+    count = int(lib.volta_packed_bytes(tile, KINDS.index(kind), isa_code(isa), k, n, group))
+    if count < 0:
+        raise UsageError(f"[pack] tile {tile} for {kind} under {isa} does not exist here")
+    return count
+
+
 # --- the processor ---------------------------------------------------------------------------------
 
 
@@ -117,6 +194,7 @@ def chain_ops() -> dict[str, int]:
 class CpuInfo:
     model: str
     isas: tuple[str, ...]
+    features: tuple[str, ...]  # what matmul codes use beyond them
     cpus: int
     cache_bytes: tuple[int, int, int]
 
@@ -132,11 +210,12 @@ def _model_name() -> str:
 
 
 def cpu_info() -> CpuInfo:
-    """Model, usable instruction sets from the plainest up, usable CPUs, bytes of L1d, L2 and L3."""
+    """Model, usable instruction sets from the plainest up, features, usable CPUs, bytes of L1d, L2 and L3."""
     _, lib = library()
     isas = tuple(name for code, name in enumerate(ISAS) if lib.volta_cpu_isa_supported(code))
+    features = tuple(name for code, name in FEATURES.items() if lib.volta_cpu_has(code))
     first, second, third = (int(lib.volta_cpu_cache_bytes(level)) for level in (1, 2, 3))
-    return CpuInfo(_model_name(), isas, default_threads(), (first, second, third))
+    return CpuInfo(_model_name(), isas, features, default_threads(), (first, second, third))
 
 
 def default_threads() -> int:
@@ -157,6 +236,39 @@ def isa_code(isa: str) -> int:
     if not lib.volta_cpu_isa_supported(code):
         raise DeviceError(f"[native] isa is {isa!r}: this processor supports {', '.join(cpu_info().isas)}")
     return code
+
+
+# --- ceilings ------------------------------------------------------------------------------------------
+
+PROBES = ("fma", "add", "divide", "sqrt", "bf16", "i8", "read", "write", "copy", "barrier")  # csrc/probe.h
+
+
+def probe(
+    kind: str, isa: str, threads: int, nbytes: int = 0, seconds: float = 0.02, rounds: int = 5
+) -> float | None:
+    """The most that `threads` threads together do in a second: operations (a fused multiply-add counts two),
+    bytes of a walk over `nbytes` of memory each, or meetings at a barrier. None where this processor has no
+    such instruction. The best of some rounds of about `seconds`: a ceiling, not a typical speed."""
+    ffi, lib = library()
+    code, number = isa_code(isa), PROBES.index(kind)
+    work = int(lib.volta_probe_work(number, code, nbytes))
+    if work == 0:
+        return None
+    memory = aligned((threads * nbytes,), np.uint8)
+    memory[...] = 1
+    pointer, took = ffi.cast("void *", address_of(memory)), ffi.new("double *")
+    repeats, best = 1, 0.0
+    for _ in range(rounds + 40):
+        if lib.volta_probe_run(number, code, threads, pointer, nbytes, repeats, took) != 0:
+            raise DeviceError(f"[probe] {threads} threads could not run {kind} under {isa}")
+        if took[0] < seconds:
+            repeats *= 2
+            continue
+        best = max(best, work * repeats * (1 if kind == "barrier" else threads) / took[0])
+        rounds -= 1
+        if rounds == 0:
+            break
+    return best
 
 
 # --- programs --------------------------------------------------------------------------------------
@@ -324,20 +436,21 @@ class NativeProgram:
         bound = [self._ffi.NULL, *(self._ffi.cast("void *", address) for address in addresses)]
         self.run_bound(self._ffi.new("void *[]", bound))
 
-    def run_bound(self, bound: Any) -> None:
-        """One call into C: every step of the program."""
-        error = self._ffi.new("volta_error *")
-        if self._lib.volta_program_run(self._program, bound, error) != 0:
-            raise self._failure(error)
+    def run_bound(self, bound: Any, first: int = 0, last: int | None = None) -> None:
+        """One call into C: every step of the program, or those from `first` up to `last`."""
+        self._run(bound, first, last, self._ffi.NULL)
 
-    def run_timed(self, buffers: Sequence[Array]) -> npt.NDArray[np.float64]:
-        """As run, with a barrier around every step; seconds of each step."""
+    def run_traced(self, bound: Any, first: int = 0, last: int | None = None) -> npt.NDArray[np.float64]:
+        """As run_bound; when each thread began and ended each step, [threads, steps, 2], in seconds."""
+        stamps = np.zeros((self.threads, len(self.kernels), 2), np.float64)
+        self._run(bound, first, last, self._ffi.cast("double *", stamps.ctypes.data))
+        return stamps
+
+    def _run(self, bound: Any, first: int, last: int | None, stamps: Any) -> None:
         error = self._ffi.new("volta_error *")
-        seconds = np.zeros(len(self.kernels), np.float64)
-        target = self._ffi.cast("double *", seconds.ctypes.data)
-        if self._lib.volta_program_run_timed(self._program, self.bind(buffers), error, target) != 0:
+        end = len(self.kernels) if last is None else last
+        if self._lib.volta_program_run(self._program, bound, first, end, stamps, error) != 0:
             raise self._failure(error)
-        return seconds
 
     def buffer_bytes(self, index: int) -> int:
         """Bytes of buffer `index` that the steps reach."""
@@ -367,7 +480,7 @@ def _view(array: Array, buffer: int) -> tuple[Operand, int]:
     """The operand that describes `array`, and the address of the lowest byte it reaches."""
     dtype = _BY_NUMPY.get(array.dtype)
     if dtype is None:
-        raise UsageError(f"[native] an operand has dtype {array.dtype}: expected float32, int32 or uint16")
+        raise UsageError(f"[native] an operand has dtype {array.dtype}: expected float32, int32, int8 or uint16")
     if any(stride % array.itemsize for stride in array.strides):
         raise UsageError(f"[native] an operand has byte strides {array.strides}: expected whole elements")
     strides = tuple(stride // array.itemsize for stride in array.strides)

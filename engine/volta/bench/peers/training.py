@@ -1,7 +1,4 @@
-"""The same training step in Volta and in PyTorch: same weights, same batches, so the losses must agree.
-
-torch is the optional extra `peers`; this is the only module that imports it.
-"""
+"""The same training step in Volta and in PyTorch: same weights, same batches, so the losses must agree."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ OPTIMIZER = Optimizer("adamw")
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
-class Peer(Protocol):
+class TrainingPeer(Protocol):
     """One implementation of the training step, ready to run."""
 
     description: str
@@ -60,10 +57,19 @@ class VoltaPeer:
 
 
 class TorchPeer:
-    """PyTorch on the CPU, written as its users write it: Linear, layer_norm, scaled_dot_product_attention,
-    clip_grad_norm_, AdamW. compiled: through torch.compile."""
+    """PyTorch on the CPU as its users write it for speed: nn.Linear's functional form and layout,
+    layer_norm, scaled_dot_product_attention, clip_grad_norm_, fused AdamW. compiled: through
+    torch.compile. autocast: linear layers and attention in bf16, weights in f32."""
 
-    def __init__(self, config: Config, batch: int, text: bytes, threads: int, compiled: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        batch: int,
+        text: bytes,
+        threads: int,
+        compiled: bool = False,
+        autocast: bool = False,
+    ) -> None:
         import torch
 
         if config.norm != "layer" or config.positions != "learned" or not config.tied or config.dropout:
@@ -72,9 +78,10 @@ class TorchPeer:
             )
         torch.set_num_threads(threads)
         self._torch = torch
+        self._autocast = autocast
         self._parameters = {
-            name: torch.nn.Parameter(torch.from_numpy(array.copy()))
-            for name, array in initial_weights(config).items()
+            name: torch.nn.Parameter(torch.from_numpy(np.ascontiguousarray(array)))
+            for name, array in torch_weights(config).items()
         }
         matrices = [p for p in self._parameters.values() if p.ndim >= 2]
         vectors = [p for p in self._parameters.values() if p.ndim < 2]
@@ -83,15 +90,16 @@ class TorchPeer:
             {"params": vectors, "weight_decay": 0.0},
         ]
         self._optimizer = torch.optim.AdamW(
-            groups, lr=RATE, betas=(OPTIMIZER.beta1, OPTIMIZER.beta2), eps=OPTIMIZER.eps
+            groups, lr=RATE, betas=(OPTIMIZER.beta1, OPTIMIZER.beta2), eps=OPTIMIZER.eps, fused=True
         )
         self._batches = Batches(np.frombuffer(text, np.uint8), batch, config.context, SEED)
         self._loss: Callable[..., Any] = _torch_loss(config)
         if compiled:
             self._loss = torch.compile(self._loss)
         self._step = 0
+        kind = "compile" if compiled else "eager"
         self.description = (
-            f"torch {torch.__version__}, {'compile' if compiled else 'eager'}, {threads} threads"
+            f"PyTorch {torch.__version__}, {kind}{', bf16 autocast' if autocast else ''}, {threads} threads"
         )
 
     def step(self) -> float:
@@ -99,7 +107,8 @@ class TorchPeer:
         tokens, targets = (torch.from_numpy(array.astype(np.int64)) for array in self._batches.at(self._step))
         self._step += 1
         self._optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(self._parameters, tokens, targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
+            loss = self._loss(self._parameters, tokens, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters.values(), OPTIMIZER.clip)
         self._optimizer.step()
@@ -117,14 +126,14 @@ def _torch_loss(config: Config) -> Callable[..., Any]:
     )
 
     def linear(w: Mapping[str, Any], name: str, x: Any) -> Any:
-        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+        return functional.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
 
     def norm(w: Mapping[str, Any], name: str, x: Any) -> Any:
         return functional.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], config.eps)
 
     def loss(w: Mapping[str, Any], tokens: Any, targets: Any) -> Any:
         batch, time_ = tokens.shape
-        x = w["tokens.weight"][tokens] + w["positions.weight"][:time_]
+        x = functional.embedding(tokens, w["tokens.weight"]) + w["positions.weight"][:time_]
         for layer in range(config.depth):
             block = f"block{layer}"
             packed = linear(w, f"{block}.attention.qkv", norm(w, f"{block}.norm1", x))
@@ -134,42 +143,30 @@ def _torch_loss(config: Config) -> Callable[..., Any]:
             x = x + linear(w, f"{block}.attention.out", rows)
             hidden = linear(w, f"{block}.mlp.up", norm(w, f"{block}.norm2", x))
             x = x + linear(w, f"{block}.mlp.down", functional.gelu(hidden, approximate=approximate))
-        logits = norm(w, "norm", x) @ w["tokens.weight"].T
+        logits = functional.linear(norm(w, "norm", x), w["tokens.weight"])
         return functional.cross_entropy(logits.reshape(-1, config.vocabulary), targets.reshape(-1))
 
     return loss
 
 
-def initial_weights(config: Config) -> Weights:
-    """The weights both sides start from."""
-    return {name: value.numpy() for name, value in tinylm(config).init(SEED).items()}
+def torch_weights(config: Config) -> Weights:
+    """The weights both sides start from; those of linear layers [out, in], as nn.Linear keeps them."""
+    values = {name: value.numpy() for name, value in tinylm(config).init(SEED).items()}
+    return {
+        name: array.T if array.ndim == 2 and name.startswith("block") else array
+        for name, array in values.items()
+    }
 
 
-def make(name: str, config: Config, batch: int, text: bytes, threads: int) -> Peer:
-    """A peer by name: volta, torch, torch-compile."""
+def training_peer(name: str, config: Config, batch: int, text: bytes, threads: int) -> TrainingPeer:
+    """A side by name: volta, or one of PEERS."""
     if name == "volta":
         return VoltaPeer(config, batch, text, threads)
-    return TorchPeer(config, batch, text, threads, compiled=name == "torch-compile")
+    return TorchPeer(config, batch, text, threads, **PEERS[name])
 
 
-PEERS = ("volta", "torch", "torch-compile")
-
-
-def torch_outputs(what: str, side: int, threads: int, *arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What volta.bench.bits compares, in PyTorch with its deterministic algorithms on."""
-    import torch
-    from torch.nn import functional
-
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(threads)
-    x, w, q, k, v = (torch.from_numpy(array) for array in arrays)
-    if what == "decode":
-        if side == 0:
-            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)[:, :, -1:]
-        else:
-            mixed = functional.scaled_dot_product_attention(q[:, :, -1:], k, v)
-        return np.ascontiguousarray(mixed.numpy())
-    if what == "row" and side == 0:
-        return np.concatenate([torch.softmax(x[i : i + 1] @ w, -1).numpy() for i in range(len(x))])
-    result: npt.NDArray[Any] = torch.softmax(x @ w, -1).numpy()
-    return result
+PEERS: dict[str, dict[str, bool]] = {
+    "torch": {},
+    "torch-compile": {"compiled": True},
+    "torch-bf16": {"autocast": True},
+}

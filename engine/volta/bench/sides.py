@@ -1,0 +1,97 @@
+"""The parent's end of the workers: started once, asked in turn, ended with the benchmark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import Any
+
+from volta.bench.cases import Absent
+from volta.errors import VoltaError
+
+# So that a library uses as many threads as it is given, from its first instruction on.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Side:
+    """One worker process. kind: what it serves, of volta.bench.worker.SERVERS."""
+
+    def __init__(self, name: str, threads: int, kind: str) -> None:
+        self.name, self.threads = name, threads
+        self._said = TemporaryFile("w+", errors="replace")  # what it prints, for when it fails
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "volta.bench.worker", name, str(threads), kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            env=environment,
+        )
+
+    def ask(self, action: str, **request: Any) -> dict[str, Any]:
+        """The answer of one request. Raises Absent, or VoltaError where the side failed."""
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.write(json.dumps({"do": action, **request}) + "\n")
+                self._process.stdin.flush()
+            line = self._process.stdout.readline() if self._process.stdout is not None else ""
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise VoltaError(f"[bench] {self.name} ended ({self._process.wait()}): {self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "absent" in answer:
+            raise Absent(answer["absent"], answer["everywhere"])
+        if "failed" in answer:
+            raise VoltaError(f"[bench] {self.name}: {answer['failed']}")
+        return answer
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._said.close()
+
+
+class Sides:
+    """Workers by name and number of threads, each started when it is first needed."""
+
+    def __init__(self, kind: str = "cases") -> None:
+        self._kind = kind
+        self._open: dict[tuple[str, int], Side] = {}
+
+    def get(self, name: str, threads: int) -> Side:
+        if (name, threads) not in self._open:
+            self._open[name, threads] = Side(name, threads, self._kind)
+        return self._open[name, threads]
+
+    def drop(self, name: str, threads: int) -> None:
+        """Ends a worker; the next `get` starts a new one."""
+        side = self._open.pop((name, threads), None)
+        if side is not None:
+            side.close()
+
+    def __enter__(self) -> Sides:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for side in self._open.values():
+            side.close()
+        self._open.clear()

@@ -1,0 +1,419 @@
+"""volta bench: Volta beside its peers and beside what this machine can do at most."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from volta.bench import bits, cases, compare, infer, plot, report, roofline, suite, train
+from volta.bench.machine import described, machine
+from volta.bench.profile import Profile, groups
+from volta.bench.report import Report
+from volta.bench.suite import Method
+from volta.cli import output
+from volta.errors import UsageError, VoltaError
+from volta.infer.weights import Weights
+from volta.model.config import CONFIGS, named
+from volta.runtime import gateway
+
+NAME = "bench"
+HELP = "Measure: correctness in the same run, sides alternating, medians, spread and paired ratios."
+
+Peers = Annotated[str, typer.Option(help="Comma-separated: torch, numpy (what is missing is skipped by name)")]
+Threads = Annotated[str, typer.Option(help="Comma-separated numbers of threads (default: 1 and all)")]
+Rounds = Annotated[int, typer.Option(help="Samples of each side; 6 or more give a 95% interval")]
+Seconds = Annotated[float, typer.Option(help="Length of one sample")]
+Seed = Annotated[int | None, typer.Option(help="Of the inputs (default: a new one for every run)")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - prints it")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Write a line per side and case")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Draw it (png, svg or pdf)")]
+Save = Annotated[Path | None, typer.Option("--save", help="Keep the result as a baseline")]
+Compare = Annotated[Path | None, typer.Option("--compare", help="Show what changed since this baseline")]
+Fail = Annotated[
+    bool, typer.Option("--fail-on-regression", help="Exit 1 where a case of the baseline is surely slower")
+]
+
+# TinyLM's products in a step of training: [rows, width] of its activations by its weights, batch 12.
+TINYLM_SHAPES = ("3072x384x128", "3072x128x128", "3072x512x128", "3072x128x512", "3072x256x128")
+
+
+def gemm(
+    sizes: Annotated[str, typer.Option(help="Comma-separated: N for a cube, MxNxK, or tinylm")] = (
+        "256,512,1024,2048,tinylm"
+    ),
+    dtypes: Annotated[str, typer.Option(help="Comma-separated: f32, bf16, int8")] = "f32",
+    threads: Threads = "",
+    peers: Peers = "",
+    rounds: Rounds = 11,
+    seconds: Seconds = 0.03,
+    seed: Seed = None,
+    json: Json = None,
+    csv: Csv = None,
+    markdown: Markdown = False,
+    plot_to: Plot = None,
+    save: Save = None,
+    compare_to: Compare = None,
+    fail: Fail = False,
+) -> None:
+    """Matrix products, f32 (N1), bf16 (N9) and int8 (N10)."""
+    shapes = [shape for size in listed(sizes) for shape in shapes_of(size)]
+    chosen = [cases.gemm(dtype, *shape) for dtype in listed(dtypes) for shape in shapes]
+    found = run_cases("gemm", chosen, threads, peers, rounds, seconds, seed)
+    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+
+
+def attention(
+    seq_lens: Annotated[str, typer.Option(help="Comma-separated lengths of the text")] = "128,512,2048",
+    heads: Annotated[int, typer.Option(help="Query heads")] = 6,
+    width: Annotated[int, typer.Option(help="Of a head")] = 64,
+    batch: Annotated[int, typer.Option(help="Texts at once")] = 1,
+    backward: Annotated[bool, typer.Option(help="The gradients, too")] = True,
+    threads: Threads = "",
+    peers: Peers = "",
+    rounds: Rounds = 11,
+    seconds: Seconds = 0.03,
+    seed: Seed = None,
+    json: Json = None,
+    csv: Csv = None,
+    markdown: Markdown = False,
+    plot_to: Plot = None,
+    save: Save = None,
+    compare_to: Compare = None,
+    fail: Fail = False,
+) -> None:
+    """Causal attention and its gradients (N5)."""
+    chosen = [
+        cases.attention(batch, heads, number(length), width, gradient)
+        for length in listed(seq_lens)
+        for gradient in ((False, True) if backward else (False,))
+    ]
+    found = run_cases("attention", chosen, threads, peers, rounds, seconds, seed)
+    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+
+
+def ops(
+    sizes: Annotated[str, typer.Option(help="Comma-separated ROWSxWIDTH")] = "768x128,2048x384,8192x1024",
+    only: Annotated[str, typer.Option(help=f"Comma-separated, of {', '.join(cases.OPERATIONS)}")] = "",
+    threads: Threads = "",
+    peers: Peers = "",
+    rounds: Rounds = 7,
+    seconds: Seconds = 0.02,
+    seed: Seed = None,
+    json: Json = None,
+    csv: Csv = None,
+    markdown: Markdown = False,
+    plot_to: Plot = None,
+    save: Save = None,
+    compare_to: Compare = None,
+    fail: Fail = False,
+) -> None:
+    """The other operations of a transformer, as shares of the roofline."""
+    kinds = listed(only) if only else list(cases.OPERATIONS)
+    chosen = [cases.op(kind, *dimensions(size, 2)) for size in listed(sizes) for kind in kinds]
+    found = run_cases("ops", chosen, threads, peers, rounds, seconds, seed)
+    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+
+
+def train_step(
+    config: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGS)}")] = "nanogpt-cpu",
+    batch: Annotated[int, typer.Option(help="Rows (default: 12, and 8 for small)")] = 0,
+    dtype: Annotated[str, typer.Option(help="Of Volta's linear layers: f32 or bf16")] = "f32",
+    threads: Annotated[int, typer.Option(help="Of every side (default: all)")] = 0,
+    peers: Annotated[str, typer.Option(help="Comma-separated: torch, torch-compile, torch-bf16")] = "",
+    rounds: Rounds = 9,
+    steps: Annotated[int, typer.Option(help="Training steps per round")] = 10,
+    json: Json = None,
+    csv: Csv = None,
+    markdown: Markdown = False,
+    plot_to: Plot = None,
+    save: Save = None,
+    compare_to: Compare = None,
+    fail: Fail = False,
+) -> None:
+    """A step of training: forward, backward, clipping, AdamW; losses are compared in the same run."""
+    rows = batch or (8 if config == "small" else 12)
+    with watching() as watch:
+        found = train.run(
+            config,
+            named(config, dtype=dtype),
+            rows,
+            threads or gateway.cpu_info().cpus,
+            names(peers, ("torch", "torch-compile", "torch-bf16")),
+            Method(rounds),
+            steps,
+            watch,
+        )
+    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+
+
+def infer_tokens(
+    config: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGS)}")] = "tiny",
+    prompt: Annotated[int, typer.Option(help="Tokens read before the first is generated")] = 64,
+    tokens: Annotated[int, typer.Option(help="Tokens generated after them")] = 64,
+    runs: Annotated[int, typer.Option(help="How often the whole is measured")] = 3,
+    warmup: Annotated[int, typer.Option(help="Runs before them that do not count")] = 1,
+    threads: Annotated[int, typer.Option(help="0: as Volta chooses")] = 0,
+    weights: Annotated[str, typer.Option(help="Of linear layers: f32, bf16 or int8")] = "f32",
+    group: Annotated[int, typer.Option(help="int8: neighbours that share a scale; 0: one per output")] = 0,
+    activations: Annotated[str, typer.Option(help="With int8 weights: f32 or int8")] = "f32",
+    json: Json = None,
+    csv: Csv = None,
+    markdown: Markdown = False,
+    plot_to: Plot = None,
+    save: Save = None,
+    compare_to: Compare = None,
+    fail: Fail = False,
+) -> None:
+    """Generation: latency of each token, where its time goes, what the key/value cache gains."""
+    chosen = Weights(weights, group, activations)
+    with watching() as watch:
+        found, profile = infer.run(
+            config, named(config), infer.Load(prompt, tokens, runs, warmup), threads, chosen, watch
+        )
+    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+    if json != Path("-") and not markdown:
+        for one in found.measurements[:1]:
+            output.print_rows("one token", [(name, f"{value:.6g}") for name, value in one.figures.items()])
+        show_profile(profile, 12)
+
+
+def roofline_command(
+    threads: Threads = "",
+    isa: Annotated[str, typer.Option(help="Comma-separated instruction sets (default: all of this machine)")] = "",
+    seconds: Annotated[float, typer.Option(help="Length of one sample")] = 0.02,
+    json: Json = None,
+) -> None:
+    """What this machine can do at most: arithmetic peaks, bandwidth per cache level, the cost of a barrier."""
+    sets = listed(isa) if isa else list(gateway.cpu_info().isas)
+    found = []
+    with watching() as watch:
+        for count in counts(threads):
+            for one in sets:
+                watch(f"{one}, {count} threads")
+                found.append(roofline.measure(count, one, seconds))
+    if json is not None:
+        write_json({"machine": machine(), "rooflines": [one.document() for one in found]}, json)
+    if json == Path("-"):
+        return
+    output.out.print(described(machine()), markup=False)
+    peaks = Table(title="peaks (a fused multiply-add is two)", title_justify="left")
+    for column in ("threads", "isa", "f32 fma", "f32 add", "f32 divide", "f32 root", "bf16", "int8", "barrier"):
+        peaks.add_column(column, justify="right")
+    walks = Table(title="bandwidth, GB/s: read, write, copy (read + written)", title_justify="left")
+    walks.add_column("threads", justify="right")
+    walks.add_column("isa", justify="right")
+    for level in found[0].levels:
+        walks.add_column(f"{level.name} ({output.bytes_text(level.measured_bytes)} each)", justify="right")
+    for one in found:
+        rates = [f"{rate * 1e-9:,.1f}" if rate else "-" for rate in one.peaks.values()]
+        peaks.add_row(str(one.threads), one.isa, *rates, report.duration(one.barrier_seconds))
+        levels = [f"{x.read * 1e-9:.0f} {x.write * 1e-9:.0f} {x.copy * 1e-9:.0f}" for x in one.levels]
+        walks.add_row(str(one.threads), one.isa, *levels)
+    output.out.print(peaks)
+    output.out.print("  peaks in G operations/s", style="dim")
+    output.out.print(walks)
+
+
+def bits_command(
+    peers: Peers = "",
+    json: Annotated[bool, typer.Option("--json", help="Print as JSON")] = False,
+) -> None:
+    """How many output bits change when only the way of computing them does: batch, threads, ISA, cache."""
+    result = bits.compare(["volta", *names(peers, ("torch",))])
+    if json:
+        output.print_json(result)
+    else:
+        sys.stdout.write(bits.table(result))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "gemm": gemm,
+    "train": train_step,
+    "infer": infer_tokens,
+    "attention": attention,
+    "ops": ops,
+    "roofline": roofline_command,
+    "bits": bits_command,
+}
+
+
+# --- arguments ---------------------------------------------------------------------------------------
+
+
+def listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def number(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"[bench] given {text!r}: expected a whole number")
+    return int(text)
+
+
+def dimensions(text: str, count: int) -> tuple[int, ...]:
+    parts = text.split("x")
+    if len(parts) != count or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"[bench] size is {text!r}: expected {'x'.join('NMK'[:count])}, each above 0")
+    return tuple(map(int, parts))
+
+
+def shapes_of(size: str) -> list[tuple[int, ...]]:
+    if size == "tinylm":
+        return [dimensions(shape, 3) for shape in TINYLM_SHAPES]
+    if size.isdecimal():
+        return [(int(size),) * 3]
+    return [dimensions(size, 3)]
+
+
+def counts(threads: str) -> list[int]:
+    usable = gateway.cpu_info().cpus
+    chosen = [number(part) for part in listed(threads)] or sorted({1, usable})
+    for count in chosen:
+        if not 1 <= count <= 256:
+            raise UsageError(f"[bench] threads is {count}: expected 1 to 256")
+    return chosen
+
+
+def names(peers: str, known: Sequence[str]) -> list[str]:
+    chosen = listed(peers)
+    for name in chosen:
+        if name not in known:
+            raise UsageError(f"[bench] peer is {name!r}: expected one of {', '.join(known)}")
+    return chosen
+
+
+# --- running -----------------------------------------------------------------------------------------
+
+
+def run_cases(
+    name: str,
+    chosen: Sequence[cases.Case],
+    threads: str,
+    peers: str,
+    rounds: int,
+    seconds: float,
+    seed: int | None,
+) -> Report:
+    method = Method(rounds, seconds, suite.fresh_seed() if seed is None else seed)
+    with watching() as watch:
+        return suite.run(name, chosen, counts(threads), names(peers, ("numpy", "torch")), method, watch)
+
+
+@contextmanager
+def watching() -> Iterator[Callable[[str], None]]:
+    """What is being done, on standard error: one live line on a terminal, else a line each."""
+    if not output.err.is_terminal:
+        yield lambda line: output.err.print(line, style="dim", markup=False)
+        return
+    with output.err.status("starting") as status:
+        yield lambda line: status.update(escape(line))
+
+
+# --- delivering --------------------------------------------------------------------------------------
+
+
+def deliver(
+    found: Report,
+    json: Path | None,
+    csv: Path | None,
+    markdown: bool,
+    plot_to: Path | None,
+    save: Path | None,
+    compare_to: Path | None,
+    fail: bool,
+) -> None:
+    """Writes what was asked for, prints the table, and judges it by the baseline."""
+    if fail and compare_to is None:
+        raise UsageError("[bench] --fail-on-regression needs a baseline: give it with --compare")
+    base = report.read_json(compare_to) if compare_to is not None else None
+    for path in {json, save} - {None, Path("-")}:
+        if path is not None:
+            report.write_json(found, path)
+    if csv is not None:
+        report.write_csv(found, csv)
+    if plot_to is not None:
+        plot.draw(found, plot_to)
+    if json == Path("-"):
+        output.print_json(found.document())
+    elif markdown:
+        sys.stdout.write(report.markdown(found))
+    else:
+        show(found)
+    if base is not None:
+        judge(base, found, fail)
+
+
+def show(found: Report) -> None:
+    output.out.print(described(dict(found.machine)), markup=False, style="dim")
+    table = Table()
+    for index, title in enumerate(report.header(found)):
+        table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
+    for row in report.rows(found):
+        table.add_row(*map(escape, row))
+    output.out.print(table)
+    for line in report.summary_lines(found):
+        output.out.print(line, markup=False)
+    checks = {timing.check for one in found.measurements for name, timing in one.sides.items() if name == "volta"}
+    if len(checks) <= 2:
+        for line in checks:
+            output.out.print(f"checked: {line}", markup=False, style="dim")
+    else:
+        output.out.print(f"checked: all {len(found.measurements)} cases, Volta's bits too", style="dim")
+
+
+def judge(base: Report, found: Report, fail: bool) -> None:
+    why = compare.comparable(base, found)
+    if why is not None:
+        output.out.print(why, markup=False, style="yellow")
+        show(base)
+        return
+    slower = []
+    for change in compare.changes(base, found):
+        through = "by time" if change.through == "time" else f"beside {change.through}"
+        line = f"{change.name}, {change.threads} threads: {change.low:.2f} to {change.high:.2f} times as long"
+        output.out.print(f"{change.verdict}: {line}, {through}", markup=False)
+        slower += [change] if change.verdict == "slower" else []
+    left_out = compare.missing(base, found)
+    for name in left_out:
+        output.out.print(f"missing: {name} is in the baseline, not in this result", markup=False)
+    if fail and (slower or left_out):
+        raise VoltaError(f"[bench] {len(slower)} cases are slower than the baseline, {len(left_out)} are missing")
+
+
+def show_profile(found: Profile, most: int) -> None:
+    """The slowest groups of steps, and what is left for waiting."""
+    table = Table(title=f"where {report.duration(found.seconds)} go", title_justify="left")
+    for column in ("step", "calls", "time", "share", "GFLOP/s", "GB/s", "of the roofline"):
+        table.add_column(column, justify="left" if column == "step" else "right", overflow="fold")
+    for group in groups(found)[:most]:
+        table.add_row(
+            escape(group.label),
+            str(group.calls),
+            report.duration(group.seconds),
+            f"{group.seconds / found.seconds:.1%}",
+            f"{group.work.flops / group.seconds * 1e-9:.1f}" if group.seconds else "-",
+            f"{group.work.bytes / group.seconds * 1e-9:.1f}" if group.seconds else "-",
+            f"{group.share:.0%} ({group.bound})",
+        )
+    rest = sum(group.seconds for group in groups(found)[most:])
+    if rest:
+        table.add_row("all others", "", report.duration(rest), f"{rest / found.seconds:.1%}", "", "", "")
+    waiting = found.waiting
+    table.add_row("waiting at barriers", "", report.duration(waiting), f"{waiting / found.seconds:.1%}", "", "", "")
+    output.out.print(table)
+
+
+def write_json(document: dict[str, object], path: Path) -> None:
+    if path == Path("-"):
+        output.print_json(document)
+    else:
+        report.write_text(path, json_module.dumps(document, indent=1) + "\n")
