@@ -91,7 +91,10 @@ ffi = FFI()
 ffi.cdef(DECLARATIONS)
 ffi.set_source(
     "volta._native",
-    "".join(f'#include "{name}.h"\n' for name in ("volta", "cpu_info", "cpu/matmul_tiles", "manifest", "pool", "probe", "program")),
+    "".join(
+        f'#include "{name}.h"\n'
+        for name in ("volta", "cpu_info", "cpu/matmul_tiles", "manifest", "pool", "probe", "program")
+    ),
     sources=sorted(str(path) for path in [*CSRC.glob("*.c"), *CSRC.glob("cpu/**/*.c")]),
     depends=sorted(str(path) for suffix in ("h", "def") for path in CSRC.rglob(f"*.{suffix}")),
     include_dirs=[str(CSRC)],

@@ -35,8 +35,9 @@ static int supports_amx(void) {
 
 static void read_features(void) {
   has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
   has[VOLTA_NEEDS_NOTHING] = 1;
   has[VOLTA_NEEDS_VNNI] = has_avx512 && __builtin_cpu_supports("avx512vnni");
   has[VOLTA_NEEDS_BF16_DOT] = has_avx512 && __builtin_cpu_supports("avx512bf16") &&

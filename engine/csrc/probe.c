@@ -17,7 +17,8 @@ typedef struct {
 
 /* The set that has this kind under this instruction set; NULL: none. */
 static const volta_probe_set *find(int kind, int isa) {
-  if (kind < 0 || kind >= VOLTA_PROBE_COUNT || isa < 0 || !volta_cpu_isa_supported(isa)) return NULL;
+  if (kind < 0 || kind >= VOLTA_PROBE_COUNT || isa < 0 || !volta_cpu_isa_supported(isa))
+    return NULL;
 #if defined(VOLTA_X86)
   const int wide = isa == VOLTA_ISA_AVX512 || isa == VOLTA_ISA_AMX;
   if (kind == VOLTA_PROBE_BF16 || kind == VOLTA_PROBE_I8) {

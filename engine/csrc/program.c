@@ -216,7 +216,8 @@ int volta_program_run(volta_program *program, void *const *buffers, int32_t firs
                       double *stamps, volta_error *error) {
   run r = {program, buffers, first, last, stamps, error};
   *error = (volta_error){.step = -1};
-  if (first < 0 || first > last || last > program->n_steps) return error->status = VOLTA_BAD_PROGRAM;
+  if (first < 0 || first > last || last > program->n_steps)
+    return error->status = VOLTA_BAD_PROGRAM;
   int status = volta_pool_run(run_program, &r, program->threads);
   if (error->status == VOLTA_OK) error->status = status;
   return error->status;

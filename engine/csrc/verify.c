@@ -80,7 +80,8 @@ static int verify_operand(const volta_tables *t, int32_t s, int32_t index, volta
   }
   const int rule = view_rule(o, &low, &high);
   if (rule != VOLTA_RULE_NONE) return broken(error, s, rule, index);
-  if (o->offset % volta_itemsize(o->dtype) != 0) return broken(error, s, VOLTA_RULE_ALIGNMENT, index);
+  if (o->offset % volta_itemsize(o->dtype) != 0)
+    return broken(error, s, VOLTA_RULE_ALIGNMENT, index);
   if (low < 0) return broken(error, s, VOLTA_RULE_BEFORE, index);
   volta_extent *extent = &extents[o->buffer];
   if (high > extent->end) extent->end = high;

@@ -129,8 +129,8 @@ int volta_fail(const volta_call *call, int status, int64_t detail0, int64_t deta
 /* One register over a block of rows: rows of f32 where they are, or a tile that they are gathered,
  * spread or widened into, and outputs in bf16 rounded from. */
 typedef struct {
-  char *at;     /* element 0 of row 0; not read where only the tile counts */
-  int64_t row;  /* bytes from row to row */
+  char *at; /* element 0 of row 0; not read where only the tile counts */
+  int64_t row; /* bytes from row to row */
   int64_t move; /* elements from column to column */
   int32_t dtype;
   float *tile; /* NULL: the register is the operand, whose `move` is 1 */

@@ -162,7 +162,9 @@ def quantize(x: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
         raise ShapeError("[quantize] x is (): expected at least one axis")
     width = x.shape[-1] if group is None else group
     if width < 1 or x.shape[-1] % width:
-        raise ShapeError(f"[quantize] x is {x.shape}, group is {group}: expected a group that divides {x.shape[-1]}")
+        raise ShapeError(
+            f"[quantize] x is {x.shape}, group is {group}: expected a group that divides {x.shape[-1]}"
+        )
     q, scale = apply_all("quantize", x, groups=x.shape[-1] // width)
     return q, scale
 

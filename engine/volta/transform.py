@@ -99,7 +99,7 @@ class BoundCall:
         self.session.refresh()
 
     def run_traced(self) -> Any:
-        """One run; when each thread began and ended each step of the plan, [threads, steps, 2], in seconds."""
+        """One run; when each thread began and ended each step, [threads, steps, 2], in seconds."""
         return self.session.run_traced()
 
 

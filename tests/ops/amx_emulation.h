@@ -36,7 +36,8 @@ static inline float amx_flush(float x) { return fabsf(x) < 0x1p-126f ? copysignf
 static inline float amx_fma(float a, float b, float c) {
   const float rounded = fmaf(a, b, c);
   if (fabsf(rounded) != 0x1p-126f) return amx_flush(rounded);
-  const float scaled = fmaf(a * 0x1p60f, b * 0x1p40f, c * 0x1p100f); /* the same sum, far from subnormal */
+  const float scaled =
+      fmaf(a * 0x1p60f, b * 0x1p40f, c * 0x1p100f); /* the same sum, far from subnormal */
   return fabsf(scaled) < 0x1p-26f ? copysignf(0.0f, rounded) : rounded;
 }
 

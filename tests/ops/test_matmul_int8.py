@@ -73,7 +73,9 @@ def test_the_largest_products_do_not_overflow() -> None:
     for isa in isas():
         assert_same_bits(multiply(a, w, isa, scale=scale), expected, isa)
     with pytest.raises(VerifyError, match="matmul_scaled"):
-        multiply(np.ones((1, k + 1), np.int8), np.ones((k + 1, 1), np.int8), scale=np.ones((1, 1), np.float32))
+        multiply(
+            np.ones((1, k + 1), np.int8), np.ones((k + 1, 1), np.int8), scale=np.ones((1, 1), np.float32)
+        )
 
 
 def test_an_empty_contraction_is_plus_zero() -> None:

@@ -176,9 +176,7 @@ def test_packed_weights_give_the_bits_of_plain_ones(
     for groups in (1, 2) if tile.kind == "i8" and k % 2 == 0 else (1,):
         a, b, scale = operands(tile.kind, m, n, k, groups)
         for layout in ("rows", "turned"):
-            w = matmuls.packed(
-                matmuls.LAYOUTS[layout](b), tile, isa, k // groups if tile.kind == "i8" else 1
-            )
+            w = matmuls.packed(matmuls.LAYOUTS[layout](b), tile, isa, k // groups if tile.kind == "i8" else 1)
             expected = multiply(a, b, scale=scale)
             for blocks in ([0, 0, 0, 0], [64, 32, 64, 3]):
                 out = np.full((m, n), np.nan, np.float32)

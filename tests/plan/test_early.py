@@ -96,7 +96,9 @@ def test_outputs_and_checks_belong_to_every_run() -> None:
         call.run()
         assert_same_bits(call.results[0], F.exp(F.linear_range(8)).numpy())
         assert_same_bits(call.results[1], np.full(8, 2, np.float32))
-    checked = vt.compile(lambda x: vt.softmax(vt.check_finite(x, ("x",)))).bind(vt.ones((8,)), persistent=(0,))
+    checked = vt.compile(lambda x: vt.softmax(vt.check_finite(x, ("x",)))).bind(
+        vt.ones((8,)), persistent=(0,)
+    )
     checked.arguments[0][3] = np.nan
     with pytest.raises(vt.NotFiniteError, match="NaN"):
         checked.run()
@@ -105,7 +107,9 @@ def test_outputs_and_checks_belong_to_every_run() -> None:
 @pytest.mark.parametrize("persistent", [(2,), (-1,), (0,)])
 def test_persistent_must_be_arguments_that_are_kept(persistent: tuple[int, ...]) -> None:
     step = vt.compile(lambda state, x: (state + x, x), donate=(0,))
-    with pytest.raises(UsageError, match=r"persistent has .*: expected a position of 2 arguments that is not"):
+    with pytest.raises(
+        UsageError, match=r"persistent has .*: expected a position of 2 arguments that is not"
+    ):
         step.bind(vt.ones((4,)), vt.ones((4,)), persistent=persistent)
 
 

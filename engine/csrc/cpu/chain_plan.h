@@ -8,8 +8,8 @@ typedef enum {
   VOLTA_CONTIGUOUS, /* f32, used where it is */
   VOLTA_SCALAR,     /* one element: spread over a tile once */
   VOLTA_PERIODIC,   /* a row that repeats, and tiles hold whole rows: copied into a tile once */
-  VOLTA_GATHERED,   /* copied tile by tile, unless a whole tile lies in one contiguous run of f32 */
-  VOLTA_NARROWED    /* an output in bf16: a tile that is rounded and stored when it is done */
+  VOLTA_GATHERED, /* copied tile by tile, unless a whole tile lies in one contiguous run of f32 */
+  VOLTA_NARROWED /* an output in bf16: a tile that is rounded and stored when it is done */
 } volta_source_kind;
 
 typedef struct {
@@ -21,8 +21,8 @@ typedef struct {
 
 typedef struct {
   int64_t count; /* elements of output 0 */
-  int64_t tile;  /* elements of one tile, at most VOLTA_TILE */
-  int tiles;     /* tiles of workspace per thread: temporaries, then copied operands */
+  int64_t tile; /* elements of one tile, at most VOLTA_TILE */
+  int tiles; /* tiles of workspace per thread: temporaries, then copied operands */
   volta_source source[VOLTA_MAX_REGISTERS]; /* by operand; outputs are contiguous */
 } volta_chain_plan;
 

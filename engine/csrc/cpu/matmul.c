@@ -169,9 +169,8 @@ static void multiply_panels(const matmul_thread *x, const matmul_block *block,
     const volta_tile *run =
         (scale != NULL && code->kind == VOLTA_CODE_F32 ? code->scaled : code->tiles) +
         (columns < code->width) * code->masked_stride + (vectors - 1) * code->vectors_stride;
-    const void *from = block->packed
-                           ? block->packed + (panel - block->panel0) * block->panel_bytes
-                           : element_of_b(x, block->outer, block->k0, panel * w->nr);
+    const void *from = block->packed ? block->packed + (panel - block->panel0) * block->panel_bytes
+                                     : element_of_b(x, block->outer, block->k0, panel * w->nr);
     for (int64_t i = 0; i < tiles; i++) {
       volta_tile_call t = rows[i].call;
       t.b = from, t.b_rs = block->packed ? w->nr : p->b_rs;
@@ -224,7 +223,8 @@ static void multiply_block(const matmul_thread *x, const matmul_block *block) {
         zero_panels(x, rows, tiles, q, end);
       keep_subnormals(w->code, state);
       if (block->k1 < w->p.k) continue;
-      for (int64_t i = 0, next; i < tiles; i = next) { /* tiles of one batch lie one below the other */
+      for (int64_t i = 0, next; i < tiles;
+           i = next) { /* tiles of one batch lie one below the other */
         for (next = i + 1; next < tiles && rows[next].batch == rows[i].batch;) next++;
         finish_rows(x, rows[i].batch, rows[i].i0, rows[next - 1].i1, q * w->nr,
                     at_most(end * w->nr, w->p.n));

@@ -217,10 +217,9 @@ static inline int volta_matmul_dtypes_fit(const volta_step *step, const volta_op
                                           const volta_operand *b) {
   if (step->kernel == VOLTA_KERNEL_MATMUL_SCALED)
     return (a->dtype == VOLTA_F32 || a->dtype == VOLTA_I8) && b->dtype == VOLTA_I8;
-  if (a->dtype == VOLTA_BF16)
-    return b->dtype == VOLTA_BF16 || volta_matmul_b_is_packed(step);
-  return a->dtype == VOLTA_F32 && (b->dtype == VOLTA_F32 || b->dtype == VOLTA_BF16 ||
-                                   volta_matmul_b_is_packed(step));
+  if (a->dtype == VOLTA_BF16) return b->dtype == VOLTA_BF16 || volta_matmul_b_is_packed(step);
+  return a->dtype == VOLTA_F32 &&
+         (b->dtype == VOLTA_F32 || b->dtype == VOLTA_BF16 || volta_matmul_b_is_packed(step));
 }
 
 /* scale f32 [groups, n], groups of one length, its rows contiguous. */
@@ -235,7 +234,8 @@ static inline int volta_matmul_scale_fits(const volta_operand *scale, const volt
 static inline int volta_matmul_fits(const volta_step *step, const volta_operand *operand) {
   const int64_t outputs = step->ints[VOLTA_MATMUL_OUTPUTS];
   const int scaled = step->kernel == VOLTA_KERNEL_MATMUL_SCALED;
-  if (outputs < 1 || outputs != step->n_outputs || outputs + 2 + scaled > step->n_operands) return 0;
+  if (outputs < 1 || outputs != step->n_outputs || outputs + 2 + scaled > step->n_operands)
+    return 0;
   const volta_operand *out = &operand[0], *a = &operand[outputs], *b = a + 1, *scale = a + 2;
   if (out->dtype != VOLTA_F32 || out->rank < 2 || a->rank < 2) return 0;
   for (int32_t i = 0; i < step->n_operands; i++) {

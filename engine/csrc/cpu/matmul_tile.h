@@ -19,10 +19,10 @@ typedef struct {
   float *c;
   int64_t a_rs, a_cs, b_rs, c_rs;
   int64_t k;
-  int64_t rows;    /* only codes that are not compiled per number of rows look */
+  int64_t rows; /* only codes that are not compiled per number of rows look */
   int64_t columns; /* of the last vector; only masked tiles look */
-  int64_t resume;  /* 0: sums start at +0; 1: they continue from C */
-  int64_t ahead;   /* rows of B fetched before they are needed */
+  int64_t resume; /* 0: sums start at +0; 1: they continue from C */
+  int64_t ahead; /* rows of B fetched before they are needed */
   /* N10: every `group` of k has its own scale of each column; scales of groups are scale_rs apart. */
   const float *scale;
   int64_t scale_rs, group;
@@ -89,15 +89,15 @@ int volta_bf16_dot_is_n9(void);
 
 typedef struct {
   int32_t kind, isa, needs;
-  int32_t width;                /* columns of a vector */
-  int32_t unit;                 /* k of one segment (N9: 32, N10: a group) is padded to its multiple */
+  int32_t width; /* columns of a vector */
+  int32_t unit; /* k of one segment (N9: 32, N10: a group) is padded to its multiple */
   int32_t k_bytes_a, k_bytes_b; /* bytes of one k of a packed row or column */
-  int32_t extra;                /* bytes of a packed row at the end of each segment */
-  int32_t rows_beyond;          /* rows of copied A that are read after the last, whatever they hold */
-  int32_t rate;                 /* products per instruction, against f32: what a copy is worth */
-  int32_t flushes;              /* its tiles run with subnormals flushed (N9) */
-  int32_t vectors_limit;        /* widest tile */
-  int32_t rows_limit[4];        /* tallest tile, by number of vectors - 1 */
+  int32_t extra; /* bytes of a packed row at the end of each segment */
+  int32_t rows_beyond; /* rows of copied A that are read after the last, whatever they hold */
+  int32_t rate; /* products per instruction, against f32: what a copy is worth */
+  int32_t flushes; /* its tiles run with subnormals flushed (N9) */
+  int32_t vectors_limit; /* widest tile */
+  int32_t rows_limit[4]; /* tallest tile, by number of vectors - 1 */
   /* By masked, number of vectors - 1 and, where there is one for each, number of rows - 1; scaled:
    * N10 with f32 A, NULL where there is none. */
   const volta_tile *tiles, *scaled;

@@ -8,8 +8,7 @@
 #include "x86.h"
 
 #if defined(VOLTA_X86)
-#define VOLTA_TILE_ROW(code, mr, nr, kc, mc, nc, ahead) \
-  extern const volta_matmul_code volta_##code;
+#define VOLTA_TILE_ROW(code, mr, nr, kc, mc, nc, ahead) extern const volta_matmul_code volta_##code;
 #include "matmul_tiles.def"
 #undef VOLTA_TILE_ROW
 

@@ -18,7 +18,6 @@ int volta_tile_row(int32_t id, volta_tile_facts *facts);
 /* The constraint that the row breaks; NULL: none. */
 const char *volta_tile_problem(int32_t id);
 
-
 /* Bytes of w [k, n] as the pack kernel orders it for tile `tile`, for A of `kind`, and groups of N10;
  * -1 where there is no such tile. */
 int64_t volta_packed_bytes(int32_t tile, int32_t kind, int isa, int64_t k, int64_t n,

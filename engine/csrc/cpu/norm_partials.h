@@ -18,7 +18,7 @@ static inline float *volta_partial(const volta_call *call, int which, int64_t j)
 
 int64_t volta_layer_norm_grad_workspace(const volta_step *step, const volta_operand *operand,
                                         int isa, int threads);
-int64_t volta_rms_norm_grad_workspace(const volta_step *step, const volta_operand *operand,
-                                      int isa, int threads);
+int64_t volta_rms_norm_grad_workspace(const volta_step *step, const volta_operand *operand, int isa,
+                                      int threads);
 
 #endif

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 DTYPES = ("f32", "bf16", "int8")
 
 
-class Absent(Exception):
+class AbsentError(Exception):
     """A side does not have the case, or, `everywhere`, is not installed."""
 
     def __init__(self, message: str, everywhere: bool = False) -> None:
@@ -111,16 +111,18 @@ def gemm(dtype: str, m: int, n: int, k: int) -> Case:
         if type(size) is not int or size < 1:
             raise UsageError(f"[bench] {name} is {size!r}: expected a whole number above 0")
     if m * n * k > 1 << 40 or max(m * k, k * n, m * n) > 1 << 31:
-        raise UsageError(f"[bench] {m}x{n}x{k} is too large: expected m*n*k up to 2^40 and matrices up to 2^31")
+        raise UsageError(
+            f"[bench] {m}x{n}x{k} is too large: expected m*n*k up to 2^40 and matrices up to 2^31"
+        )
     name = f"{dtype} {m}x{n}x{k}"
     parameters = {"dtype": dtype, "m": m, "n": n, "k": k}
     if dtype == "int8":
-        inputs = (Input((m, k), "i8"), Input((k, n), "i8"), Input((1, n), draw="scale"))
+        quantized = (Input((m, k), "i8"), Input((k, n), "i8"), Input((1, n), draw="scale"))
 
         def exact(a: Array, w: Array, scale: Array) -> list[Array]:
             return [np.matmul(a.astype(np.float64), w.astype(np.float64)) * scale]
 
-        return Case("gemm", name, parameters, inputs, F.quantized_matmul, exact, 1e-6, "i8", (0,))
+        return Case("gemm", name, parameters, quantized, F.quantized_matmul, exact, 1e-6, "i8", (0,))
     inputs = (Input((m, k), dtype), Input((k, n), dtype))
     # PyTorch rounds a bf16 product to bf16, 2^-9 relative
     tolerance = 2.0**-24 * k if dtype == "f32" else 2.0**-8 + 2.0**-24 * k
@@ -220,7 +222,11 @@ WHOLE = ("layer_norm_grad", "rms_norm_grad", "embedding_grad", "sum_rows")  # th
 
 
 def _elementwise(name: str, operands: int = 1, **attrs: Any) -> Callable[[int, int], Parts]:
-    return lambda rows, width: ((Input((rows, width)),) * operands, _applied(name, **attrs), _true(name, **attrs))
+    return lambda rows, width: (
+        (Input((rows, width)),) * operands,
+        _applied(name, **attrs),
+        _true(name, **attrs),
+    )
 
 
 OPERATIONS: dict[str, Callable[[int, int], Parts]] = {

@@ -55,7 +55,11 @@ def changes(base: Report, new: Report) -> Iterator[Change]:
 def missing(base: Report, new: Report) -> list[str]:
     """Cases of the baseline that the new result lacks: nobody may win by leaving them out."""
     now = {(one.name, one.threads) for one in new.measurements}
-    return [f"{one.name}, {one.threads} threads" for one in base.measurements if (one.name, one.threads) not in now]
+    return [
+        f"{one.name}, {one.threads} threads"
+        for one in base.measurements
+        if (one.name, one.threads) not in now
+    ]
 
 
 def _change(before: Measurement, now: Measurement) -> Change:
@@ -64,6 +68,4 @@ def _change(before: Measurement, now: Measurement) -> Change:
         old, new = before.ratios[shared[0]], now.ratios[shared[0]]
         return Change(now.name, now.threads, old.low / new.high, old.high / new.low, shared[0])
     old_side, new_side = before.sides["volta"], now.sides["volta"]
-    return Change(
-        now.name, now.threads, new_side.low / old_side.high, new_side.high / old_side.low, "time"
-    )
+    return Change(now.name, now.threads, new_side.low / old_side.high, new_side.high / old_side.low, "time")

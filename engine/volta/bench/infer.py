@@ -79,7 +79,17 @@ def run(
             method=Method(load.runs).document() | {"warmup": load.warmup, "weights": str(weights)},
             rooflines=(ceiling.document(),),
             measurements=measurements(
-                name, load, threads, weights, found, ceiling, per_token, prefills, cached, recomputed, signature
+                name,
+                load,
+                threads,
+                weights,
+                found,
+                ceiling,
+                per_token,
+                prefills,
+                cached,
+                recomputed,
+                signature,
             ),
         ),
         found,

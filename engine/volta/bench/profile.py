@@ -67,7 +67,9 @@ def works(plan: Plan) -> list[Work]:
     for index, step in enumerate(plan.steps):
         moved = sum(view.numel * view.dtype.itemsize for view in step.operands)
         work = work_of(step.node)
-        found.append(Work(work.contraction, work.steps, moved) if last[step.node] == index else Work(0, 0, moved))
+        found.append(
+            Work(work.contraction, work.steps, moved) if last[step.node] == index else Work(0, 0, moved)
+        )
     return found
 
 
@@ -167,7 +169,9 @@ def trace(found: Profile, names: Sequence[str] = ()) -> dict[str, Any]:
                     "args": {
                         "step": step.index,
                         "node": names[step.index] if step.index < len(names) else "",
-                        "GFLOP/s of its share": round(step.work.flops / len(found.stamps) / seconds * 1e-9, 2),
+                        "GFLOP/s of its share": round(
+                            step.work.flops / len(found.stamps) / seconds * 1e-9, 2
+                        ),
                         "GB/s of its share": round(step.work.bytes / len(found.stamps) / seconds * 1e-9, 2),
                     },
                 }

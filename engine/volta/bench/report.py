@@ -206,8 +206,8 @@ def markdown(report: Report) -> str:
     lines = [
         f"`{report.command}`  ",
         f"{described(dict(report.machine))}  ",
-        f"{report.method.get('rounds', '?')} rounds, sides alternating; ratios are medians of pairs, with the "
-        "interval that holds the median with 95% confidence (less with fewer than 6 rounds)",
+        f"{report.method.get('rounds', '?')} rounds, sides alternating; ratios are medians of pairs, with "
+        "the interval that holds the median with 95% confidence (less with fewer than 6 rounds)",
         "",
         "| " + " | ".join(titles) + " |",
         "|" + "---|" * len(titles),
@@ -218,14 +218,17 @@ def markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
+CSV_COLUMNS = (
+    *("suite", "case", "threads", "side", "median_seconds", "low_seconds", "high_seconds", "samples"),
+    *("flops", "bytes", "limit_seconds", "bound", "ratio", "ratio_low", "ratio_high", "check"),
+)
+
+
 def comma_separated(report: Report) -> str:
     """One line per side and case, every figure a number."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["suite", "case", "threads", "side", "median_seconds", "low_seconds", "high_seconds", "samples"]
-        + ["flops", "bytes", "limit_seconds", "bound", "ratio", "ratio_low", "ratio_high", "check"]
-    )
+    writer.writerow(CSV_COLUMNS)
     for one in report.measurements:
         for name, timing in one.sides.items():
             ratio = one.ratios.get(name)

@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any
 
-from volta.bench.cases import Absent
+from volta.bench.cases import AbsentError
 from volta.errors import VoltaError
 
 # So that a library uses as many threads as it is given, from its first instruction on.
@@ -22,7 +22,8 @@ class Side:
 
     def __init__(self, name: str, threads: int, kind: str) -> None:
         self.name, self.threads = name, threads
-        self._said = TemporaryFile("w+", errors="replace")  # what it prints, for when it fails
+        # what it prints, for when it fails; closed with the side
+        self._said = TemporaryFile("w+", errors="replace")  # noqa: SIM115
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "volta.bench.worker", name, str(threads), kind],
@@ -34,7 +35,7 @@ class Side:
         )
 
     def ask(self, action: str, **request: Any) -> dict[str, Any]:
-        """The answer of one request. Raises Absent, or VoltaError where the side failed."""
+        """The answer of one request. Raises AbsentError, or VoltaError where the side failed."""
         try:
             if self._process.stdin is not None:
                 self._process.stdin.write(json.dumps({"do": action, **request}) + "\n")
@@ -46,7 +47,7 @@ class Side:
             raise VoltaError(f"[bench] {self.name} ended ({self._process.wait()}): {self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
         if "absent" in answer:
-            raise Absent(answer["absent"], answer["everywhere"])
+            raise AbsentError(answer["absent"], answer["everywhere"])
         if "failed" in answer:
             raise VoltaError(f"[bench] {self.name}: {answer['failed']}")
         return answer

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from volta import __version__
 from volta.bench import roofline as rooflines
-from volta.bench.cases import Absent, Case
+from volta.bench.cases import AbsentError, Case
 from volta.bench.machine import machine
 from volta.bench.report import Measurement, Report, Timing
 from volta.bench.sides import Side, Sides
@@ -67,7 +67,7 @@ class Skipped:
         self.missing: set[str] = set()
         self._cases: dict[tuple[str, str], set[str]] = {}
 
-    def add(self, peer: str, case: str, why: Absent) -> None:
+    def add(self, peer: str, case: str, why: AbsentError) -> None:
         if why.everywhere:
             self.missing.add(peer)
         self._cases.setdefault((peer, str(why)), set()).add(case)
@@ -151,7 +151,7 @@ def measure(
                 copies=copies,
                 out=str(out),
             )
-        except Absent as why:
+        except AbsentError as why:
             skipped.add(name, case.name, why)
             continue
         with np.load(out) as found:
@@ -166,9 +166,7 @@ def measure(
         threads=threads,
         flops=work.flops,
         bytes=work.bytes,
-        sides={
-            name: timing(descriptions[name], values, checks[name]) for name, values in samples.items()
-        },
+        sides={name: timing(descriptions[name], values, checks[name]) for name, values in samples.items()},
         ratios={
             name: paired_ratio(samples["volta"], values)
             for name, values in samples.items()
@@ -191,9 +189,7 @@ def alternate(ready: dict[str, Side], method: Method) -> dict[str, list[float]]:
 
 
 def timing(description: str, seconds: Sequence[float], check: str) -> Timing:
-    return Timing(
-        description, tuple(seconds), float(np.median(seconds)), min(seconds), max(seconds), check
-    )
+    return Timing(description, tuple(seconds), float(np.median(seconds)), min(seconds), max(seconds), check)
 
 
 def work_of_case(case: Case) -> tuple[Work, int]:

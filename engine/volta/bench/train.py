@@ -12,7 +12,7 @@ import numpy as np
 
 from volta import __version__
 from volta import functions as F
-from volta.bench.cases import Absent
+from volta.bench.cases import AbsentError
 from volta.bench.machine import machine
 from volta.bench.report import Measurement, Report
 from volta.bench.roofline import measure
@@ -58,7 +58,7 @@ def run(
                 answer = worker.ask("prepare", config=name, batch=batch, dtype=config.dtype)
                 descriptions[side] = answer["description"]
                 losses[side] = worker.ask("run", steps=steps)["losses"]  # warms up, and compiles
-            except Absent as why:
+            except AbsentError as why:
                 skipped.add(side, name, why)
                 continue
             ready[side], samples[side] = worker, []
@@ -79,7 +79,9 @@ def run(
         bytes=work.bytes,
         sides={side: timing(descriptions[side], values, checks[side]) for side, values in samples.items()},
         ratios={
-            side: paired_ratio(samples["volta"], values) for side, values in samples.items() if side != "volta"
+            side: paired_ratio(samples["volta"], values)
+            for side, values in samples.items()
+            if side != "volta"
         },
         limit=limit.seconds,
         bound=limit.bound,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta.bench import cases
-from volta.bench.cases import Absent, Case
+from volta.bench.cases import AbsentError, Case
 from volta.bench.peers.cases import CASES, Prepared
 from volta.bench.peers.training import TrainingPeer, training_peer
 from volta.dtypes import float32_from_bfloat16
@@ -137,7 +137,7 @@ def serve(server: Any, answers: TextIO) -> None:
         action = request.pop("do")
         try:
             answer = getattr(server, action)(**request)
-        except Absent as reason:
+        except AbsentError as reason:
             answer = {"absent": str(reason), "everywhere": False}
         except ImportError as error:
             why = f"not installed ({error}): pip install 'volta-runtime[peers]'"

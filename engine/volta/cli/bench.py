@@ -27,7 +27,9 @@ from volta.runtime import gateway
 NAME = "bench"
 HELP = "Measure: correctness in the same run, sides alternating, medians, spread and paired ratios."
 
-Peers = Annotated[str, typer.Option(help="Comma-separated: torch, numpy (what is missing is skipped by name)")]
+Peers = Annotated[
+    str, typer.Option(help="Comma-separated: torch, numpy (what is missing is skipped by name)")
+]
 Threads = Annotated[str, typer.Option(help="Comma-separated numbers of threads (default: 1 and all)")]
 Rounds = Annotated[int, typer.Option(help="Samples of each side; 6 or more give a 95% interval")]
 Seconds = Annotated[float, typer.Option(help="Length of one sample")]
@@ -188,11 +190,13 @@ def infer_tokens(
 
 def roofline_command(
     threads: Threads = "",
-    isa: Annotated[str, typer.Option(help="Comma-separated instruction sets (default: all of this machine)")] = "",
+    isa: Annotated[
+        str, typer.Option(help="Comma-separated instruction sets (default: all of this machine)")
+    ] = "",
     seconds: Annotated[float, typer.Option(help="Length of one sample")] = 0.02,
     json: Json = None,
 ) -> None:
-    """What this machine can do at most: arithmetic peaks, bandwidth per cache level, the cost of a barrier."""
+    """What this machine can do at most: arithmetic, bandwidth per cache level, the cost of a barrier."""
     sets = listed(isa) if isa else list(gateway.cpu_info().isas)
     found = []
     with watching() as watch:
@@ -206,18 +210,18 @@ def roofline_command(
         return
     output.out.print(described(machine()), markup=False)
     peaks = Table(title="peaks (a fused multiply-add is two)", title_justify="left")
-    for column in ("threads", "isa", "f32 fma", "f32 add", "f32 divide", "f32 root", "bf16", "int8", "barrier"):
+    for column in ("threads", "isa", *found[0].peaks, "barrier"):
         peaks.add_column(column, justify="right")
     walks = Table(title="bandwidth, GB/s: read, write, copy (read + written)", title_justify="left")
     walks.add_column("threads", justify="right")
     walks.add_column("isa", justify="right")
     for level in found[0].levels:
         walks.add_column(f"{level.name} ({output.bytes_text(level.measured_bytes)} each)", justify="right")
-    for one in found:
-        rates = [f"{rate * 1e-9:,.1f}" if rate else "-" for rate in one.peaks.values()]
-        peaks.add_row(str(one.threads), one.isa, *rates, report.duration(one.barrier_seconds))
-        levels = [f"{x.read * 1e-9:.0f} {x.write * 1e-9:.0f} {x.copy * 1e-9:.0f}" for x in one.levels]
-        walks.add_row(str(one.threads), one.isa, *levels)
+    for roof in found:
+        rates = [f"{rate * 1e-9:,.1f}" if rate else "-" for rate in roof.peaks.values()]
+        peaks.add_row(str(roof.threads), roof.isa, *rates, report.duration(roof.barrier_seconds))
+        levels = [f"{x.read * 1e-9:.0f} {x.write * 1e-9:.0f} {x.copy * 1e-9:.0f}" for x in roof.levels]
+        walks.add_row(str(roof.threads), roof.isa, *levels)
     output.out.print(peaks)
     output.out.print("  peaks in G operations/s", style="dim")
     output.out.print(walks)
@@ -362,7 +366,9 @@ def show(found: Report) -> None:
     output.out.print(table)
     for line in report.summary_lines(found):
         output.out.print(line, markup=False)
-    checks = {timing.check for one in found.measurements for name, timing in one.sides.items() if name == "volta"}
+    checks = {
+        timing.check for one in found.measurements for name, timing in one.sides.items() if name == "volta"
+    }
     if len(checks) <= 2:
         for line in checks:
             output.out.print(f"checked: {line}", markup=False, style="dim")
@@ -386,7 +392,9 @@ def judge(base: Report, found: Report, fail: bool) -> None:
     for name in left_out:
         output.out.print(f"missing: {name} is in the baseline, not in this result", markup=False)
     if fail and (slower or left_out):
-        raise VoltaError(f"[bench] {len(slower)} cases are slower than the baseline, {len(left_out)} are missing")
+        raise VoltaError(
+            f"[bench] {len(slower)} cases are slower than the baseline, {len(left_out)} are missing"
+        )
 
 
 def show_profile(found: Profile, most: int) -> None:
@@ -408,7 +416,9 @@ def show_profile(found: Profile, most: int) -> None:
     if rest:
         table.add_row("all others", "", report.duration(rest), f"{rest / found.seconds:.1%}", "", "", "")
     waiting = found.waiting
-    table.add_row("waiting at barriers", "", report.duration(waiting), f"{waiting / found.seconds:.1%}", "", "", "")
+    table.add_row(
+        "waiting at barriers", "", report.duration(waiting), f"{waiting / found.seconds:.1%}", "", "", ""
+    )
     output.out.print(table)
 
 

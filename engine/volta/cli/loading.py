@@ -13,7 +13,6 @@ from volta.model.transformer import tinylm
 from volta.tensor import Tensor, from_storage
 from volta.train.checkpoint import Checkpoint, expect, load
 
-
 AS_TRAINED = Weights()
 
 

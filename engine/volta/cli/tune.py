@@ -88,7 +88,9 @@ def show(json: Json = False) -> None:
         return
     output.out.print(f"{path}: {len(table.blocks)} entries", markup=False)
     for key, value in table.blocks.items():
-        output.out.print(f"  {key}: {value.gain:.2f} times the default's speed, {described(value)}", markup=False)
+        output.out.print(
+            f"  {key}: {value.gain:.2f} times the default's speed, {described(value)}", markup=False
+        )
 
 
 def clear() -> None:

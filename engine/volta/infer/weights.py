@@ -11,7 +11,13 @@ from volta.model.config import Config
 from volta.tensor import Tensor
 
 DTYPES = ("f32", "bf16", "int8")
-LINEAR = (".attention.qkv.weight", ".attention.out.weight", ".mlp.up.weight", ".mlp.down.weight", ".head.weight")
+LINEAR = (
+    ".attention.qkv.weight",
+    ".attention.out.weight",
+    ".mlp.up.weight",
+    ".mlp.down.weight",
+    ".head.weight",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,9 @@ class Weights:
 
     def __str__(self) -> str:
         parts = [self.dtype, f"group {self.group}" if self.group else ""]
-        return ", ".join([part for part in parts if part] + ["int8 activations"] * (self.activations == "int8"))
+        return ", ".join(
+            [part for part in parts if part] + ["int8 activations"] * (self.activations == "int8")
+        )
 
     def config(self, config: Config) -> Config:
         """The configuration whose linear layers take these weights."""
@@ -55,7 +63,9 @@ def converted(parameters: Mapping[str, Tensor], weights: Weights) -> dict[str, T
         else:
             depth = value.shape[0]
             if weights.group and depth % weights.group:
-                raise UsageError(f"[weights] group is {weights.group}: {name} has {depth} rows, no multiple of it")
+                raise UsageError(
+                    f"[weights] group is {weights.group}: {name} has {depth} rows, no multiple of it"
+                )
             result[f"{name}.q"], result[f"{name}.scale"] = F.quantize(
                 F.transpose(value), weights.group or None
             )

@@ -64,7 +64,9 @@ def reads(types_in: Types, types_out: Types, attrs: Attrs) -> Work:
 
 def per_element(steps: int) -> Rule:
     """So many operations for each element of the first result."""
-    return lambda types_in, types_out, attrs: Work(0, steps * types_out[0].numel, _bytes(types_in + types_out))
+    return lambda types_in, types_out, attrs: Work(
+        0, steps * types_out[0].numel, _bytes(types_in + types_out)
+    )
 
 
 def per_input(steps: int) -> Rule:

@@ -218,7 +218,9 @@ def pad(call: Application) -> Types:
 def cast(call: Application) -> Types:
     (x,), name = call.types, attribute.string(call.attrs, "dtype")
     to: DType | None = BY_NAME.get(name)
-    if to is None or (x.dtype != to and (to.integer or x.dtype == int32 or (x.dtype, to) == (int8, bfloat16))):
+    if to is None or (
+        x.dtype != to and (to.integer or x.dtype == int32 or (x.dtype, to) == (int8, bfloat16))
+    ):
         expected = "f32 or bf16 to either, i8 to f32, or the same"
         raise DTypeError(f"[cast] x is {x.dtype.name}, dtype is {name!r}: expected {expected}")
     return (TensorType(x.shape, to),)

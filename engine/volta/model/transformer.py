@@ -101,9 +101,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x [B*T, C] -> (mixed [B*T, C], keys, values [B, G, S, D]); S is T without a cache."""
     heads, groups, width = config.heads, config.kv_heads, config.head_width
-    packed = build.linear(
-        "attention.qkv", x, (heads + 2 * groups) * width, config.bias, dtype=config.dtype
-    )
+    packed = build.linear("attention.qkv", x, (heads + 2 * groups) * width, config.bias, dtype=config.dtype)
     packed = F.reshape(packed, (batch, time, heads + 2 * groups, width))
     q, k, v = (F.transpose(part, (0, 2, 1, 3)) for part in F.split(packed, (heads, groups, groups), axis=2))
     if tables is not None:

@@ -5,6 +5,8 @@ Bias, activation and residual stay separately rounded operations after the contr
 
 from __future__ import annotations
 
+from typing import cast
+
 from volta.ir.graph import Graph, GraphBuilder, Node
 from volta.ir.ops import CONTRACTIONS, in_chain
 from volta.passes.regroup import Groups
@@ -32,7 +34,8 @@ def fuse_epilogues(graph: Graph) -> Graph:
 
 def _elementwise(node: Node) -> bool:
     if node.op == "fused":
-        return all(inner.op == "input" or in_chain(inner) for inner in node.attrs["body"])  # type: ignore[union-attr]
+        body = cast("tuple[Node, ...]", node.attrs["body"])
+        return all(inner.op == "input" or in_chain(inner) for inner in body)
     return in_chain(node)
 
 

@@ -351,7 +351,9 @@ def _matmul(
     """Operand 0 accumulates the product, then the epilogue runs over it while it is in cache. It is f32: the
     product if that is a result, else another f32 result, which overwrites it, else scratch memory."""
     product, *epilogue = inner
-    order = sorted(range(len(results)), key=lambda i: (results[i] is not product, results[i].dtype is bfloat16))
+    order = sorted(
+        range(len(results)), key=lambda i: (results[i] is not product, results[i].dtype is bfloat16)
+    )
     outputs = [planner.allocate(node, index) for index in order]
     carried = results[order[0]].dtype is float32
     if not carried:

@@ -18,7 +18,7 @@ from volta import passes
 from volta.backends.base import Array, Backend, Program
 from volta.backends.cpu import native, tuned
 from volta.backends.cpu.backend import CpuBackend
-from volta.backends.cpu.tuned import Blocks
+from volta.backends.cpu.tuned import Blocks as Blocks  # what the tuner passes
 from volta.dtypes import aligned, aligned_copy
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node, TensorType
@@ -27,7 +27,6 @@ from volta.plan import build, fingerprint, verify
 from volta.plan.cache import PlanCache
 from volta.plan.steps import Memory, Plan, Step
 from volta.runtime.policy import Policy, current
-
 
 Result = TypeVar("Result")
 
@@ -296,9 +295,7 @@ def _work(graph: Graph) -> int:
     return sum(work.flops + work.bytes for work in map(work_of, graph.nodes))
 
 
-def _plan(
-    graph: Graph, policy: Policy, backend: Backend, persistent: frozenset[int] = frozenset()
-) -> Plan:
+def _plan(graph: Graph, policy: Policy, backend: Backend, persistent: frozenset[int] = frozenset()) -> Plan:
     effects: list[tuple[str, int, int]] = []
     final = passes.run(graph, policy.passes, lambda name, a, b: effects.append((name, len(a), len(b))))
     made = build.build(

@@ -98,7 +98,9 @@ def neighbours(problem: Problem, blocks: Blocks, tiles: tuple[Tile, ...], thread
     for tile in tiles:
         wide = max(tile.nr, blocks.nc // tile.nr * tile.nr)
         found.append(replace(blocks, tile=tile.name, mc=max(blocks.mc, tile.mr), nc=wide))
-    by_cut = {cut_of(problem, one, next(t for t in tiles if t.name == one.tile)): one for one in reversed(found)}
+    by_cut = {
+        cut_of(problem, one, next(t for t in tiles if t.name == one.tile)): one for one in reversed(found)
+    }
     return list(by_cut.values())[::-1]
 
 

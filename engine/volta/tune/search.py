@@ -51,9 +51,9 @@ def problem_of(step: Step) -> Problem:
     kind = "f32" if a.dtype.name == "f32" else a.dtype.name
     groups = step.operands[first + 2].shape[0] if step.kernel == "matmul_scaled" else 1
     group = a.shape[1] // groups
-    return Problem(
-        kind, *out.shape, a.shape[1], a.strides[1] == 1, b.strides[1] == 1, group if groups > 1 else 32
-    )
+    m, n = out.shape
+    by_rows = a.strides[1] == 1, b.strides[1] == 1
+    return Problem(kind, m, n, a.shape[1], *by_rows, group if groups > 1 else 32)
 
 
 def graph_of(step: Step) -> Graph:
@@ -195,6 +195,8 @@ class Bench:
         first: list[float] = []
         second: list[float] = []
         for round_ in range(rounds):
-            for blocks, samples in ((a, first), (b, second)) if round_ % 2 == 0 else ((b, second), (a, first)):
+            for blocks, samples in (
+                ((a, first), (b, second)) if round_ % 2 == 0 else ((b, second), (a, first))
+            ):
                 samples.append(self.sample(blocks))
         return first, second

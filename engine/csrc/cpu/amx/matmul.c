@@ -215,9 +215,8 @@ static void pack_rows_turned(const volta_pack_a *p, int64_t depth) {
       for (int64_t pair = 0; pair < TILE; pair++) {
         for (int half = 0; half < 2; half++)
           for (int64_t x = 0; x < TILE; x++)
-            line[half][x] = x < height && k + 2 * pair + half < p->depth
-                                ? a[(2 * pair + half) * p->cs + x]
-                                : 0;
+            line[half][x] =
+                x < height && k + 2 * pair + half < p->depth ? a[(2 * pair + half) * p->cs + x] : 0;
         interleave_bf16(line[0], line[1], words[pair], TILE);
       }
       vector block[TILE];

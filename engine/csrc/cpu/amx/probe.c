@@ -9,9 +9,10 @@
 
 static void probe_run(int kind, char *memory, int64_t bytes, int64_t repeats) {
   /* palette 1, eight tiles of 16 rows by 64 bytes; constant for the reason in matmul.c */
-  static const uint8_t config[64] = {
-      [0] = 1,   [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64, [28] = 64, [30] = 64,
-      [48] = 16, [49] = 16, [50] = 16, [51] = 16, [52] = 16, [53] = 16, [54] = 16, [55] = 16};
+  static const uint8_t config[64] = {[0] = 1,   [16] = 64, [18] = 64, [20] = 64, [22] = 64,
+                                     [24] = 64, [26] = 64, [28] = 64, [30] = 64, [48] = 16,
+                                     [49] = 16, [50] = 16, [51] = 16, [52] = 16, [53] = 16,
+                                     [54] = 16, [55] = 16};
   (void)memory, (void)bytes;
   _tile_loadconfig(config);
   _tile_zero(0);

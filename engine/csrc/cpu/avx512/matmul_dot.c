@@ -32,23 +32,25 @@ int volta_bf16_dot_is_n9(void) {
     float sum[16], found[16];
     for (int i = 0; i < 32; i++) {
       state = state * 1664525u + 1013904223u;
-      a[i] = (uint16_t)((state >> 16 & 0x8000u) | (118u + (state >> 8 & 15u)) << 7 | (state >> 24 & 127u));
+      a[i] = (uint16_t)((state >> 16 & 0x8000u) | (118u + (state >> 8 & 15u)) << 7 |
+                        (state >> 24 & 127u));
       state = state * 1664525u + 1013904223u;
-      b[i] = (uint16_t)((state >> 16 & 0x8000u) | (118u + (state >> 8 & 15u)) << 7 | (state >> 24 & 127u));
+      b[i] = (uint16_t)((state >> 16 & 0x8000u) | (118u + (state >> 8 & 15u)) << 7 |
+                        (state >> 24 & 127u));
       if (round % 4 == 0) a[i] &= 0x87ffu; /* products that are subnormal, or flushed operands */
       if (i < 16) sum[i] = round % 4 == 0 ? 0.0f : volta_f32_from_bf16(a[i]) * 0.7f;
     }
     vector chain = vector_load(sum);
-    chain = _mm512_dpbf16_ps(chain, (__m512bh)_mm512_loadu_si512(a),
-                             (__m512bh)_mm512_loadu_si512(b));
+    chain =
+        _mm512_dpbf16_ps(chain, (__m512bh)_mm512_loadu_si512(a), (__m512bh)_mm512_loadu_si512(b));
     vector_store(found, chain);
     for (int i = 0; i < 16; i++) {
-      const __m128 upper = _mm_fmadd_ss(_mm_set_ss(volta_f32_from_bf16(a[2 * i + 1])),
-                                        _mm_set_ss(volta_f32_from_bf16(b[2 * i + 1])),
-                                        _mm_set_ss(sum[i]));
-      const float wanted = _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(volta_f32_from_bf16(a[2 * i])),
-                                                      _mm_set_ss(volta_f32_from_bf16(b[2 * i])),
-                                                      upper));
+      const __m128 upper =
+          _mm_fmadd_ss(_mm_set_ss(volta_f32_from_bf16(a[2 * i + 1])),
+                       _mm_set_ss(volta_f32_from_bf16(b[2 * i + 1])), _mm_set_ss(sum[i]));
+      const float wanted =
+          _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(volta_f32_from_bf16(a[2 * i])),
+                                     _mm_set_ss(volta_f32_from_bf16(b[2 * i])), upper));
       equal &= __builtin_memcmp(&wanted, &found[i], sizeof wanted) == 0;
     }
   }

@@ -21,10 +21,9 @@ static void probe_run(int kind, char *memory, int64_t bytes, int64_t repeats) {
     for (int s = 0; s < STEPS; s++) {
 #pragma GCC unroll 32
       for (int i = 0; i < CHAINS; i++)
-        c[i] = kind == VOLTA_PROBE_I8
-                   ? _mm512_dpbusd_epi32(c[i], x, x)
-                   : _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(c[i]), (__m512bh)x,
-                                                          (__m512bh)x));
+        c[i] = kind == VOLTA_PROBE_I8 ? _mm512_dpbusd_epi32(c[i], x, x)
+                                      : _mm512_castps_si512(_mm512_dpbf16_ps(
+                                            _mm512_castsi512_ps(c[i]), (__m512bh)x, (__m512bh)x));
     }
   for (int i = 1; i < CHAINS; i++) c[0] = _mm512_add_epi32(c[0], c[i]);
   sink = _mm512_reduce_add_epi32(c[0]);

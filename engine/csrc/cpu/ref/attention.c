@@ -28,8 +28,8 @@ static void fill_zero(float *x, int64_t D) {
 }
 
 /* One row of S probabilities per thread. */
-int64_t volta_attention_workspace_ref(const volta_step *step, const volta_operand *operand,
-                                      int isa, int threads) {
+int64_t volta_attention_workspace_ref(const volta_step *step, const volta_operand *operand, int isa,
+                                      int threads) {
   (void)step, (void)isa;
   return threads * volta_align(operand[ATTENTION_K].shape[2] * (int64_t)sizeof(float));
 }

@@ -125,7 +125,8 @@ int volta_matmul_ref(const volta_call *call) {
     for (int64_t j = 0; j < p.n; j++) {
       x.b = b + j * p.b_cs * volta_itemsize(x.b_dtype);
       if (p.scale >= 0)
-        c[j] = contract_scaled(&x, p.k, p.group, (const float *)call->data[p.scale] + j, p.scale_rs);
+        c[j] =
+            contract_scaled(&x, p.k, p.group, (const float *)call->data[p.scale] + j, p.scale_rs);
       else if (p.kind == VOLTA_CODE_BF16)
         c[j] = contract_bf16(&x, p.k);
       else

@@ -176,8 +176,8 @@ int VOLTA_ISA_NAME(copy)(const volta_call *call) {
 int VOLTA_ISA_NAME(fill)(const volta_call *call) {
   const volta_operand *out = &call->operand[0];
   const volta_walk walk = volta_walk_of(out, 0);
-  if (walk.rank > 1 || (walk.rank == 1 && walk.stride[0][0] != 1) ||
-      out->dtype == VOLTA_BF16 || out->dtype == VOLTA_I8)
+  if (walk.rank > 1 || (walk.rank == 1 && walk.stride[0][0] != 1) || out->dtype == VOLTA_BF16 ||
+      out->dtype == VOLTA_I8)
     return volta_fill_ref(call);
   const float value = call->step->floats[0];
   const uint32_t bits = out->dtype == VOLTA_I32 ? (uint32_t)(int32_t)value : VOLTA_BITS(value);

@@ -46,8 +46,9 @@ static inline __attribute__((always_inline)) vector chain_step(vector sum, const
   _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++) \
       _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)
 
-static inline __attribute__((always_inline)) void
-chain_body(const int rows, const int vectors, const int masked, const volta_tile_call *t) {
+static inline
+    __attribute__((always_inline)) void chain_body(const int rows, const int vectors,
+                                                   const int masked, const volta_tile_call *t) {
   vector even[CHAIN_ROWS_LIMIT][CHAIN_VECTORS_LIMIT], odd[CHAIN_ROWS_LIMIT][CHAIN_VECTORS_LIMIT];
   const int64_t a_rs = t->a_rs, b_rs = t->b_rs, c_rs = t->c_rs, ahead = t->ahead * b_rs;
   const vector_mask mask = vector_mask_of(masked ? t->columns : WIDTH);
@@ -81,8 +82,9 @@ chain_body(const int rows, const int vectors, const int masked, const volta_tile
     CHAIN_EACH {
       float *const c = t->c + i * c_rs + v * WIDTH;
       vector sum = vector_add(even[i][v], odd[i][v]);
-      const vector before =
-          !resume ? vector_zero() : v < last ? vector_load(c) : vector_load_masked(c, mask);
+      const vector before = !resume    ? vector_zero()
+                            : v < last ? vector_load(c)
+                                       : vector_load_masked(c, mask);
       sum = vector_add(before, sum);
       if (v < last)
         vector_store(c, sum);
@@ -105,12 +107,18 @@ chain_body(const int rows, const int vectors, const int masked, const volta_tile
 CHAIN_TO_6(CHAIN, 1)
 CHAIN_TO_6(CHAIN, 2)
 CHAIN_TO_4(CHAIN, 3)
-#define CHAIN_TABLE(X) {{CHAIN_TO_6(X, 1)}, {CHAIN_TO_6(X, 2)}, {CHAIN_TO_4(X, 3)}}
+#define CHAIN_TABLE(X) \
+  { \
+    {CHAIN_TO_6(X, 1)}, {CHAIN_TO_6(X, 2)}, { CHAIN_TO_4(X, 3) } \
+  }
 #define CHAIN_ROWS_OF {6, 6, 4}
 #else
 CHAIN_TO_6(CHAIN, 1)
 CHAIN_TO_3(CHAIN, 2)
-#define CHAIN_TABLE(X) {{CHAIN_TO_6(X, 1)}, {CHAIN_TO_3(X, 2)}}
+#define CHAIN_TABLE(X) \
+  { \
+    {CHAIN_TO_6(X, 1)}, { CHAIN_TO_3(X, 2) } \
+  }
 #define CHAIN_ROWS_OF {6, 3}
 #endif
 static const volta_tile chain_tiles[2][CHAIN_VECTORS_LIMIT][CHAIN_ROWS_LIMIT] = {
@@ -128,10 +136,11 @@ static inline int chain_word(int k) { return CHAIN_STEPS == 1 ? k : k / 4 * 2 + 
 /* 32 elements of one row. */
 static inline void chain_row(const uint16_t *x, float *out) {
 #if CHAIN_STEPS == 2
-  static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11, 9,  14, 12, 15, 13,
-                                     18, 16, 19, 17, 22, 20, 23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
-  _mm512_storeu_si512(out, _mm512_permutexvar_epi16(_mm512_loadu_si512(order),
-                                                    _mm512_loadu_si512(x)));
+  static const uint16_t order[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
+                                     9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
+                                     23, 21, 26, 24, 27, 25, 30, 28, 31, 29};
+  _mm512_storeu_si512(out,
+                      _mm512_permutexvar_epi16(_mm512_loadu_si512(order), _mm512_loadu_si512(x)));
 #else
   for (int k = 0; k < BLOCK_K; k += WIDTH) vector_store(out + k, vector_from_bf16(x + k));
 #endif
@@ -186,7 +195,8 @@ static void pack_a_bf16(volta_pack_a *p) {
   if (p->cs != 1 && p->rs == 1) {
     for (int64_t i = 0; i < rows; i += WIDTH)
       for (int64_t k = 0; k < p->depth; k += BLOCK_K)
-        chain_rows_turned(a + i + k * p->cs, p->cs, p->depth - k, rows - i < WIDTH ? rows - i : WIDTH,
+        chain_rows_turned(a + i + k * p->cs, p->cs, p->depth - k,
+                          rows - i < WIDTH ? rows - i : WIDTH,
                           out + i * p->pitch + k / BLOCK_K * BLOCK_WORDS, p->pitch);
     return;
   }
@@ -231,8 +241,7 @@ static void pack_b_bf16(const volta_pack_b *p) {
       const int64_t left = p->width - j, width = left < 0 ? 0 : left < WIDTH ? left : WIDTH;
       if (p->cs == 1 && width == WIDTH) {
         const uint16_t *rows[BLOCK_K];
-        for (int64_t x = 0; x < BLOCK_K; x++)
-          rows[x] = x < depth ? b + (k + x) * p->rs + j : zeros;
+        for (int64_t x = 0; x < BLOCK_K; x++) rows[x] = x < depth ? b + (k + x) * p->rs + j : zeros;
         for (int64_t x = 0; x < depth; x++) __builtin_prefetch(rows[x] + BLOCK_K * p->rs);
         chain_columns(rows, out + j, p->nr);
       } else if (p->rs == 1 && depth == BLOCK_K) {

@@ -141,8 +141,13 @@ TO_7(TILE, 4)
 TO_14(TILE_SCALED, 1)
 TO_14(TILE_SCALED, 2)
 #define TILE_TABLE(X) \
-  {{TO_14(X, 1)}, {TO_14(X, 2)}, {TO_9(X, 3)}, {TO_7(X, 4)}}
-#define TILE_TABLE_SCALED(X) {{TO_14(X, 1)}, {TO_14(X, 2)}}
+  { \
+    {TO_14(X, 1)}, {TO_14(X, 2)}, {TO_9(X, 3)}, { TO_7(X, 4) } \
+  }
+#define TILE_TABLE_SCALED(X) \
+  { \
+    {TO_14(X, 1)}, { TO_14(X, 2) } \
+  }
 #define TILE_WIDEST 4
 #define TILE_ROWS_OF {14, 14, 9, 7}
 #else
@@ -151,8 +156,14 @@ TO_6(TILE, 2)
 TO_4(TILE, 3)
 TO_12(TILE_SCALED, 1)
 TO_6(TILE_SCALED, 2)
-#define TILE_TABLE(X) {{TO_12(X, 1)}, {TO_6(X, 2)}, {TO_4(X, 3)}}
-#define TILE_TABLE_SCALED(X) {{TO_12(X, 1)}, {TO_6(X, 2)}}
+#define TILE_TABLE(X) \
+  { \
+    {TO_12(X, 1)}, {TO_6(X, 2)}, { TO_4(X, 3) } \
+  }
+#define TILE_TABLE_SCALED(X) \
+  { \
+    {TO_12(X, 1)}, { TO_6(X, 2) } \
+  }
 #define TILE_WIDEST 3
 #define TILE_ROWS_OF {12, 6, 4}
 #endif

@@ -61,9 +61,10 @@ static void few_scale(int rows, float *c, int64_t c_rs, const float *before, con
     }
 }
 
-static inline __attribute__((always_inline)) void
-few_sums(const int rows, const int depth, const int32_t dtype, const volta_few_call *f,
-         int64_t first, int64_t last) {
+static inline __attribute__((always_inline)) void few_sums(const int rows, const int depth,
+                                                           const int32_t dtype,
+                                                           const volta_few_call *f, int64_t first,
+                                                           int64_t last) {
   const float *a = f->a;
   const int64_t size = bytes_of(dtype);
   int64_t k = first;
@@ -108,7 +109,8 @@ few_turned_body(const int rows, const int32_t dtype, const volta_few_call *f) {
       const int64_t end = k + group;
       for (; lines == WIDTH && k + WIDTH <= end; k += WIDTH) {
 #pragma GCC unroll 16
-        for (int x = 0; x < WIDTH; x++) block[x] = vector_widen(line + (x * b_cs + k) * size, dtype);
+        for (int x = 0; x < WIDTH; x++)
+          block[x] = vector_widen(line + (x * b_cs + k) * size, dtype);
         vector_transpose(block);
 #pragma GCC unroll 16
         for (int x = 0; x < WIDTH; x++) {

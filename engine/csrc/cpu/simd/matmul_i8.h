@@ -35,8 +35,8 @@
 #define WORD_BYTES 1
 /* sum[v] += a word of A by the words b[v] of B. In assembly, because with intrinsics the compiler
  * loads the splats of all rows first and then spills the sums. */
-static inline __attribute__((always_inline)) void word_step(vector_i32 *sum, const int32_t *a,
-                                                            const vector_i32 *b, const int vectors) {
+static inline __attribute__((always_inline)) void
+word_step(vector_i32 *sum, const int32_t *a, const vector_i32 *b, const int vectors) {
   vector_i32 splat;
   if (vectors == 2)
     __asm__("vpbroadcastd %3, %2\n\tvpdpbusd %2, %4, %0\n\tvpdpbusd %2, %5, %1"
@@ -48,8 +48,8 @@ static inline __attribute__((always_inline)) void word_step(vector_i32 *sum, con
 #else
 #define WORD_K 2
 #define WORD_BYTES 2
-static inline __attribute__((always_inline)) void word_step(vector_i32 *sum, const int32_t *a,
-                                                            const vector_i32 *b, const int vectors) {
+static inline __attribute__((always_inline)) void
+word_step(vector_i32 *sum, const int32_t *a, const vector_i32 *b, const int vectors) {
   const vector_i32 splat = i32_splat(a);
 #pragma GCC unroll 4
   for (int v = 0; v < vectors; v++) sum[v] = i32_add(sum[v], i16_pairs(splat, b[v]));
@@ -73,8 +73,9 @@ static inline int64_t words_of(int64_t k) { return (k + WORD_K - 1) / WORD_K; }
  * register). */
 #define WORD_BASE 5
 
-static inline __attribute__((always_inline)) const int32_t *
-word_at(const int32_t *a0, const int32_t *a1, const int32_t *a2, int64_t a_rs, int i) {
+static inline __attribute__((always_inline))
+const int32_t *word_at(const int32_t *a0, const int32_t *a1, const int32_t *a2, int64_t a_rs,
+                       int i) {
   return (i < WORD_BASE ? a0 : i < 2 * WORD_BASE ? a1 : a2) + i % WORD_BASE * a_rs;
 }
 
@@ -105,16 +106,16 @@ word_body(const int rows, const int vectors, const int masked, const volta_tile_
       if (rows > WORD_BASE) __asm__("" : "+r"(a1));
       if (rows > 2 * WORD_BASE) __asm__("" : "+r"(a2));
 #pragma GCC unroll 16
-      for (int i = 0; i < rows; i++)
-        word_step(sum[i], word_at(a0, a1, a2, a_rs, i), b, vectors);
+      for (int i = 0; i < rows; i++) word_step(sum[i], word_at(a0, a1, a2, a_rs, i), b, vectors);
     }
     if (WORD_K == 4) a0++, a1++, a2++;
     WORD_EACH {
       float *const c = t->c + i * c_rs + v * WIDTH;
-      const vector factor = v < last ? vector_load(scale + v * WIDTH)
-                                     : vector_load_masked(scale + v * WIDTH, mask);
-      const vector before =
-          !resume ? vector_zero() : v < last ? vector_load(c) : vector_load_masked(c, mask);
+      const vector factor =
+          v < last ? vector_load(scale + v * WIDTH) : vector_load_masked(scale + v * WIDTH, mask);
+      const vector before = !resume    ? vector_zero()
+                            : v < last ? vector_load(c)
+                                       : vector_load_masked(c, mask);
       const vector after = vector_add(before, vector_mul(i32_to_f32(sum[i][v]), factor));
       if (v < last)
         vector_store(c, after);
@@ -140,7 +141,10 @@ word_body(const int rows, const int vectors, const int masked, const volta_tile_
 #endif
 WORD_TO(WORD, 1)
 WORD_TO(WORD, 2)
-#define WORD_TABLE(X) {{WORD_TO(X, 1)}, {WORD_TO(X, 2)}}
+#define WORD_TABLE(X) \
+  { \
+    {WORD_TO(X, 1)}, { WORD_TO(X, 2) } \
+  }
 #define WORD_ROWS_OF {WORD_ROWS_LIMIT, WORD_ROWS_LIMIT}
 static const volta_tile word_tiles[2][WORD_VECTORS_LIMIT][WORD_ROWS_LIMIT] = {
     WORD_TABLE(WORD_ENTRY), WORD_TABLE(WORD_ENTRY_MASKED)};
@@ -254,8 +258,7 @@ static inline void word_turned(const int8_t *b, int64_t cs, int64_t width, int32
   for (int x = 0; x < WIDTH; x++) {
     vector_store((float *)(out + x * nr), block[x]);
 #if WORD_K == 4
-    i32_store(out + x * nr, _mm512_xor_si512(i32_load(out + x * nr),
-                                             _mm512_set1_epi8((char)0x80)));
+    i32_store(out + x * nr, _mm512_xor_si512(i32_load(out + x * nr), _mm512_set1_epi8((char)0x80)));
 #endif
   }
 }

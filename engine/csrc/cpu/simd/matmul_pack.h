@@ -25,9 +25,8 @@ static inline __attribute__((always_inline)) void pack_b_as(const volta_pack_b *
         __builtin_prefetch(b + PACK_AHEAD * p->rs * size + line);
       for (; j < whole; j += WIDTH) vector_store(out + j, vector_widen(b + j * size, dtype));
       if (j < width) {
-        const vector last = dtype == VOLTA_F32
-                                ? vector_load_masked((const float *)b + j, mask)
-                                : vector_widen_first(b + j * size, dtype, width - j);
+        const vector last = dtype == VOLTA_F32 ? vector_load_masked((const float *)b + j, mask)
+                                               : vector_widen_first(b + j * size, dtype, width - j);
         vector_store_masked(out + j, last, mask);
       }
     }

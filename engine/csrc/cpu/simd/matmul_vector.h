@@ -120,8 +120,7 @@ static inline float widen(const void *x, int32_t dtype) {
 /* The first `count` <= WIDTH elements of a row of B as f32; the rest +0. */
 static inline vector vector_widen_first(const void *x, int32_t dtype, int64_t count) {
   float wide[WIDTH] = {0};
-  for (int64_t i = 0; i < count; i++)
-    wide[i] = widen((const char *)x + i * bytes_of(dtype), dtype);
+  for (int64_t i = 0; i < count; i++) wide[i] = widen((const char *)x + i * bytes_of(dtype), dtype);
   return vector_load(wide);
 }
 

@@ -53,7 +53,8 @@ class CpuTarget:
         tile = native.tiles_of(kind, self.isa)[0]
         groups = step.operands[step.ints[0] + 2].shape[0] if step.kernel == "matmul_scaled" else 1
         group = max(1, w.shape[0] // groups)
-        nbytes = native.packed_bytes(tile.id, kind, self.isa, *w.shape, group)
+        k, n = w.shape
+        nbytes = native.packed_bytes(tile.id, kind, self.isa, k, n, group)
         return Packing(tile.id, native.KINDS.index(kind), group, nbytes)
 
 

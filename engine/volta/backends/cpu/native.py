@@ -480,7 +480,9 @@ def _view(array: Array, buffer: int) -> tuple[Operand, int]:
     """The operand that describes `array`, and the address of the lowest byte it reaches."""
     dtype = _BY_NUMPY.get(array.dtype)
     if dtype is None:
-        raise UsageError(f"[native] an operand has dtype {array.dtype}: expected float32, int32, int8 or uint16")
+        raise UsageError(
+            f"[native] an operand has dtype {array.dtype}: expected float32, int32, int8 or uint16"
+        )
     if any(stride % array.itemsize for stride in array.strides):
         raise UsageError(f"[native] an operand has byte strides {array.strides}: expected whole elements")
     strides = tuple(stride // array.itemsize for stride in array.strides)

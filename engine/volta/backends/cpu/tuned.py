@@ -156,9 +156,8 @@ def read(path: Path) -> Table:
 
 
 def _blocks(path: Path, key: str, value: object) -> Blocks:
-    known = {"tile": str, "gain": (int, float)} | dict.fromkeys(
-        ("kc", "mc", "nc", "ahead", "copies", "threads"), int
-    )
+    known: dict[str, type | tuple[type, ...]] = {"tile": str, "gain": (int, float)}
+    known |= dict.fromkeys(("kc", "mc", "nc", "ahead", "copies", "threads"), int)
     if not isinstance(value, dict) or set(value) != set(known):
         raise VoltaError(f"[tuned] {path} is damaged: {key!r} has other fields than {', '.join(known)}")
     for name, kind in known.items():

@@ -1,1 +1,1 @@
-"""The peers that Volta is measured beside. torch is the optional extra `peers`; only this package imports it."""
+"""The peers that Volta is measured beside. torch is the extra `peers`; only this package imports it."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from volta.bench.cases import IGNORE, Absent, Case
+from volta.bench.cases import IGNORE, AbsentError, Case
 
 Array = npt.NDArray[Any]
 Call = Callable[[], None]
@@ -33,7 +33,7 @@ class NumpyCase:
 
     def __init__(self, case: Case, arrays: Sequence[Array], threads: int) -> None:
         if case.suite != "gemm" or case.dtype != "f32":
-            raise Absent("NumPy has no such operation in C")
+            raise AbsentError("NumPy has no such operation in C")
         self._a, self._b = arrays
         self._out = np.empty((self._a.shape[0], self._b.shape[1]), np.float32)
         config: Any = np.show_config(mode="dicts")
@@ -125,7 +125,7 @@ def _torch_op(torch: Any, case: Case, tensors: list[Any], peer: TorchCase) -> Ca
     from torch.nn import functional
 
     kind, x = case.parameters["kind"], tensors[0]
-    targets = tensors[1].long() if kind == "cross_entropy" else None
+    targets: Any = tensors[1].long() if kind == "cross_entropy" else None
     calls: dict[str, Callable[[], Any]] = {
         "gelu_tanh": lambda: functional.gelu(x, approximate="tanh"),
         "gelu_erf": lambda: functional.gelu(x),
@@ -136,14 +136,12 @@ def _torch_op(torch: Any, case: Case, tensors: list[Any], peer: TorchCase) -> Ca
         "log_softmax": lambda: torch.log_softmax(x, -1),
         "layer_norm": lambda: functional.layer_norm(x, x.shape[-1:], tensors[1], tensors[2], 1e-5),
         "rms_norm": lambda: functional.rms_norm(x, x.shape[-1:], tensors[1], 1e-5),
-        "cross_entropy": lambda: functional.cross_entropy(
-            x, targets, ignore_index=IGNORE, reduction="none"
-        ),
+        "cross_entropy": lambda: functional.cross_entropy(x, targets, ignore_index=IGNORE, reduction="none"),
         "embedding": lambda: functional.embedding(tensors[1], x),
         "sum_rows": lambda: torch.sum(x, 0),
     }
     if kind not in calls:
-        raise Absent("PyTorch has it only inside its automatic differentiation")
+        raise AbsentError("PyTorch has it only inside its automatic differentiation")
 
     def run() -> None:
         with torch.no_grad():
