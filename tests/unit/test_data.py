@@ -74,6 +74,20 @@ def test_counters_outside_32_bits_are_refused(stream: int, step: int) -> None:
         draws.blocks(0, stream, step, 1)
 
 
+def test_steps_drawn_together_are_the_steps_drawn_alone() -> None:
+    together = draws.integers(7, draws.DATA_STREAM, range(60, 70), 5, 1000)
+    for row, step in zip(together, range(60, 70), strict=True):
+        np.testing.assert_array_equal(row, draws.integers(7, draws.DATA_STREAM, step, 5, 1000))
+
+
+@pytest.mark.parametrize("step", [0, data.AT_ONCE - 1, data.AT_ONCE, (1 << 32) - 1])
+def test_a_batch_is_a_function_of_its_own_step(step: int) -> None:
+    tokens = np.arange(1000)
+    inputs, targets = data.Batches(tokens, 5, 8, seed=7).at(step)
+    np.testing.assert_array_equal(inputs[:, 0], draws.integers(7, draws.DATA_STREAM, step, 5, 992))
+    np.testing.assert_array_equal(targets, inputs + 1)
+
+
 @pytest.mark.parametrize("below", [0, -1, 1 << 32])
 def test_ranges_outside_32_bits_are_refused(below: int) -> None:
     with pytest.raises(UsageError, match="below is"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ Tokens: TypeAlias = npt.NDArray[Any]  # integers [n]; uint8 keeps a text of byte
 Batch: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # inputs, targets [B, T]
 
 _LONGEST = (1 << 32) - 1
+AT_ONCE = 64  # steps whose windows are drawn together
 
 
 def split(tokens: Tokens, validation_fraction: float) -> tuple[Tokens, Tokens]:
@@ -44,8 +46,15 @@ class Batches:
 
     def at(self, step: int) -> Batch:
         """inputs, targets i32 [B, T] of step 0 .. 2^32 - 1 (of micro-step, when gradients accumulate)."""
-        starts = integers(self.seed, DATA_STREAM, step, self.batch, len(self.tokens) - self.context)
-        return _windows(self.tokens, starts, self.context)
+        starts = _starts(self.seed, step // AT_ONCE, self.batch, len(self.tokens) - self.context)
+        return _windows(self.tokens, starts[step % AT_ONCE], self.context)
+
+
+@lru_cache(maxsize=2)
+def _starts(seed: int, chunk: int, batch: int, below: int) -> npt.NDArray[np.int64]:
+    """[AT_ONCE, batch] for steps from chunk * AT_ONCE: a call costs NumPy more than its numbers do."""
+    steps = range(chunk * AT_ONCE, (chunk + 1) * AT_ONCE)
+    return integers(seed, DATA_STREAM, steps, batch, below)
 
 
 @dataclass(frozen=True, eq=False)
