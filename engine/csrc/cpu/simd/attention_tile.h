@@ -25,7 +25,6 @@
 #endif
 #define ATTENTION_PANEL (4 * VOLTA_WIDTH) /* keys of a packed panel */
 
-#define VOLTA_INLINE static inline __attribute__((always_inline))
 #define VOLTA_UNROLL _Pragma("GCC unroll 8")
 
 /* --- rows at a constant distance -------------------------------------------------------------- */

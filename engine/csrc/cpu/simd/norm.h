@@ -10,10 +10,14 @@
 #include "../targets.h"
 #include "vector.h"
 
+/* Row r of operand i of the next group, to be fetched while this one is finished. */
+static inline const float *next_row(const volta_call *call, int i, int64_t r, int64_t group,
+                                    int64_t last) {
+  return volta_row(call, i, r + group < last ? r + group : r);
+}
+
 /* --- forward --------------------------------------------------------------------------------- */
-int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
-  if (volta_last_stride(call, 3) != 1 || volta_last_stride(call, 4) != 1)
-    return volta_layer_norm_ref(call);
+VOLTA_INLINE int layer_norm(const volta_call *call, int whole) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1], group = row_group(C);
   const float inverse_c = 1.0f / (float)C, eps = call->step->floats[0];
   const float *w = volta_element(call, 3, 0), *b = volta_element(call, 4, 0);
@@ -28,7 +32,7 @@ int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
       const float *x = volta_row(call, 2, r + k);
       volta_block lanes = block_set(0.0f);
       for (int64_t c = 0; c < C; c += VOLTA_LANES)
-        lanes = block_add(lanes, block_load(x + c, C - c, 0.0f));
+        lanes = block_add(lanes, block_load(x + c, block_size(C - c, whole), 0.0f));
       mean[k] = block_sum(lanes) * inverse_c;
     }
 
@@ -38,8 +42,9 @@ int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
       const volta_block means = block_set(mean[k]);
       volta_block lanes = block_set(0.0f);
       for (int64_t c = 0; c < C; c += VOLTA_LANES) {
-        const volta_block centered = block_sub(block_load(x + c, C - c, 0.0f), means);
-        lanes = block_add(lanes, block_keep(block_mul(centered, centered), C - c));
+        const int64_t n = block_size(C - c, whole);
+        const volta_block centered = block_sub(block_load(x + c, n, 0.0f), means);
+        lanes = block_add(lanes, block_keep(block_mul(centered, centered), n));
       }
       rstd[k] = 1.0f / VOLTA_SQRT(block_sum(lanes) * inverse_c + eps);
     }
@@ -47,12 +52,14 @@ int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
     /* 3: y = ((x - mean) * rstd) * w + b */
     for (int64_t k = 0; k < rows; k++) {
       float *y = volta_row(call, 0, r + k);
-      const float *x = volta_row(call, 2, r + k);
+      const float *x = volta_row(call, 2, r + k), *next = next_row(call, 2, r + k, group, last);
       const volta_block means = block_set(mean[k]), rstds = block_set(rstd[k]);
       for (int64_t c = 0; c < C; c += VOLTA_LANES) {
-        const volta_block h = block_mul(block_sub(block_load(x + c, C - c, 0.0f), means), rstds);
-        const volta_block hw = block_mul(h, block_load(w + c, C - c, 0.0f));
-        block_store(y + c, block_add(hw, block_load(b + c, C - c, 0.0f)), C - c);
+        const int64_t n = block_size(C - c, whole);
+        block_fetch(next + c);
+        const volta_block h = block_mul(block_sub(block_load(x + c, n, 0.0f), means), rstds);
+        const volta_block hw = block_mul(h, block_load(w + c, n, 0.0f));
+        block_store(y + c, block_add(hw, block_load(b + c, n, 0.0f)), n);
       }
       *volta_entry(call, 1, r + k, 0) = mean[k];
       *volta_entry(call, 1, r + k, 1) = rstd[k];
@@ -61,8 +68,13 @@ int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
   return VOLTA_OK;
 }
 
-int VOLTA_ISA_NAME(rms_norm)(const volta_call *call) {
-  if (volta_last_stride(call, 3) != 1) return volta_rms_norm_ref(call);
+int VOLTA_ISA_NAME(layer_norm)(const volta_call *call) {
+  if (volta_last_stride(call, 3) != 1 || volta_last_stride(call, 4) != 1)
+    return volta_layer_norm_ref(call);
+  return call->operand[0].shape[1] % VOLTA_LANES == 0 ? layer_norm(call, 1) : layer_norm(call, 0);
+}
+
+VOLTA_INLINE int rms_norm(const volta_call *call, int whole) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1], group = row_group(C);
   const float inverse_c = 1.0f / (float)C, eps = call->step->floats[0];
   const float *w = volta_element(call, 3, 0);
@@ -77,7 +89,8 @@ int VOLTA_ISA_NAME(rms_norm)(const volta_call *call) {
       const float *x = volta_row(call, 2, r + k);
       volta_block lanes = block_set(0.0f);
       for (int64_t c = 0; c < C; c += VOLTA_LANES) {
-        const volta_block block = block_load(x + c, C - c, 0.0f);
+        const int64_t n = block_size(C - c, whole);
+        const volta_block block = block_load(x + c, n, 0.0f);
         lanes = block_add(lanes, block_mul(block, block));
       }
       rstd[k] = 1.0f / VOLTA_SQRT(block_sum(lanes) * inverse_c + eps);
@@ -86,16 +99,23 @@ int VOLTA_ISA_NAME(rms_norm)(const volta_call *call) {
     /* 2: y = (x * rstd) * w */
     for (int64_t k = 0; k < rows; k++) {
       float *y = volta_row(call, 0, r + k);
-      const float *x = volta_row(call, 2, r + k);
+      const float *x = volta_row(call, 2, r + k), *next = next_row(call, 2, r + k, group, last);
       const volta_block rstds = block_set(rstd[k]);
       for (int64_t c = 0; c < C; c += VOLTA_LANES) {
-        const volta_block h = block_mul(block_load(x + c, C - c, 0.0f), rstds);
-        block_store(y + c, block_mul(h, block_load(w + c, C - c, 0.0f)), C - c);
+        const int64_t n = block_size(C - c, whole);
+        block_fetch(next + c);
+        const volta_block h = block_mul(block_load(x + c, n, 0.0f), rstds);
+        block_store(y + c, block_mul(h, block_load(w + c, n, 0.0f)), n);
       }
       *volta_entry(call, 1, r + k, 0) = rstd[k];
     }
   }
   return VOLTA_OK;
+}
+
+int VOLTA_ISA_NAME(rms_norm)(const volta_call *call) {
+  if (volta_last_stride(call, 3) != 1) return volta_rms_norm_ref(call);
+  return call->operand[0].shape[1] % VOLTA_LANES == 0 ? rms_norm(call, 1) : rms_norm(call, 0);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -123,117 +143,133 @@ static inline void combine_partials(const volta_call *call, int which, float *ou
   }
 }
 
+/* Bytes of partial sums that a thread keeps at a time: they stay in L2 beside the rows. */
+#define PARTIALS_BYTES (256 << 10)
+
+/* The sums over rows of `sums` outputs, of this thread's lanes: rows(call, r, lane, count, whole) does
+ * rows r .. r + count - 1, the first of which belongs to `lane`. Rows come in ascending order over as
+ * many lanes as fit, because memory gives long runs faster than single rows. */
+typedef void rows_of_lanes(const volta_call *call, int64_t r, int64_t lane, int64_t count,
+                           int whole);
+
+VOLTA_INLINE void over_lanes(const volta_call *call, int sums, rows_of_lanes *rows, int whole) {
+  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
+  const int64_t group = row_group(3 * C);
+  int64_t kept = PARTIALS_BYTES / (sums * volta_partial_bytes(C) + 1), first, last;
+  if (kept < group) kept = group;
+  volta_share(VOLTA_LANES, call->thread, call->threads, &first, &last);
+  for (int64_t lane = first; lane < last; lane += kept) {
+    const int64_t end = last - lane < kept ? last : lane + kept;
+    for (int64_t j = lane; j < end; j++)
+      for (int which = 0; which < sums; which++) start_partial(call, which, j);
+    for (int64_t base = 0; base < R; base += VOLTA_LANES) {
+      const int64_t stop = R - base < end ? R - base : end;
+      for (int64_t j = lane; j < stop; j += group)
+        rows(call, base + j, j, stop - j < group ? stop - j : group, whole);
+    }
+  }
+  if (call->threads > 1) volta_pool_barrier(call->pool);
+  for (int which = 0; which < sums; which++)
+    combine_partials(call, which, volta_element(call, 1 + which, 0));
+}
+
+VOLTA_INLINE void layer_norm_grad_rows(const volta_call *call, int64_t r, int64_t lane,
+                                       int64_t count, int whole) {
+  const int64_t C = call->operand[0].shape[1];
+  const float inverse_c = 1.0f / (float)C, *w = volta_element(call, 5, 0);
+  float a[VOLTA_ROW_GROUP], c[VOLTA_ROW_GROUP];
+
+  /* 1: a = N2(d) * (1/C); c = N2(d * h) * (1/C). 3, 4: dw's lane adds g * h, db's adds g */
+  for (int64_t k = 0; k < count; k++) {
+    const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
+    const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
+    const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
+    float *dw = volta_partial(call, 0, lane + k), *db = volta_partial(call, 1, lane + k);
+    volta_block d_lanes = block_set(0.0f), dh_lanes = block_set(0.0f);
+    for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+      const int64_t n = block_size(C - i, whole);
+      const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
+      const volta_block gs = block_load(g + i, n, 0.0f);
+      const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
+      d_lanes = block_add(d_lanes, d);
+      dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
+      block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
+      block_store(db + i, block_add(block_load(db + i, n, 0.0f), gs), n);
+    }
+    a[k] = block_sum(d_lanes) * inverse_c;
+    c[k] = block_sum(dh_lanes) * inverse_c;
+  }
+
+  /* 2: dx = ((d - a) - h * c) * rstd */
+  for (int64_t k = 0; k < count; k++) {
+    float *dx = volta_row(call, 0, r + k);
+    const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
+    const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
+    const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
+    const volta_block as = block_set(a[k]), cs = block_set(c[k]);
+    for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+      const int64_t n = block_size(C - i, whole);
+      const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
+      const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
+      block_store(dx + i, block_mul(block_sub(block_sub(d, as), block_mul(h, cs)), rstd), n);
+    }
+  }
+}
+
 int VOLTA_ISA_NAME(layer_norm_grad)(const volta_call *call) {
   if (volta_last_stride(call, 1) != 1 || volta_last_stride(call, 2) != 1 ||
       volta_last_stride(call, 5) != 1)
     return volta_layer_norm_grad_ref(call);
-  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
-  const int64_t group = row_group(3 * C);
-  const float inverse_c = 1.0f / (float)C;
-  const float *w = volta_element(call, 5, 0);
-  int64_t first, last;
-  volta_share(VOLTA_LANES, call->thread, call->threads, &first, &last);
-  for (int64_t lane = first; lane < last; lane += group) {
-    const int64_t lanes = last - lane < group ? last - lane : group;
-    for (int64_t k = 0; k < lanes; k++) {
-      start_partial(call, 0, lane + k);
-      start_partial(call, 1, lane + k);
+  if (call->operand[0].shape[1] % VOLTA_LANES == 0)
+    over_lanes(call, 2, layer_norm_grad_rows, 1);
+  else
+    over_lanes(call, 2, layer_norm_grad_rows, 0);
+  return VOLTA_OK;
+}
+
+VOLTA_INLINE void rms_norm_grad_rows(const volta_call *call, int64_t r, int64_t lane, int64_t count,
+                                     int whole) {
+  const int64_t C = call->operand[0].shape[1];
+  const float inverse_c = 1.0f / (float)C, *w = volta_element(call, 4, 0);
+  float c[VOLTA_ROW_GROUP];
+
+  /* 1: c = N2(d * h) * (1/C). 3: the lane of dw adds g * h */
+  for (int64_t k = 0; k < count; k++) {
+    const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
+    const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0));
+    float *dw = volta_partial(call, 0, lane + k);
+    volta_block dh_lanes = block_set(0.0f);
+    for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+      const int64_t n = block_size(C - i, whole);
+      const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
+      const volta_block gs = block_load(g + i, n, 0.0f);
+      const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
+      dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
+      block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
     }
-    for (int64_t r = lane; r < R; r += VOLTA_LANES) {
-      const int64_t rows = R - r < lanes ? R - r : lanes;
-      float a[VOLTA_ROW_GROUP], c[VOLTA_ROW_GROUP];
+    c[k] = block_sum(dh_lanes) * inverse_c;
+  }
 
-      /* 1: a = N2(d) * (1/C); c = N2(d * h) * (1/C). 3, 4: dw's lane adds g * h, db's adds g */
-      for (int64_t k = 0; k < rows; k++) {
-        const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
-        const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
-        const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
-        float *dw = volta_partial(call, 0, lane + k), *db = volta_partial(call, 1, lane + k);
-        volta_block d_lanes = block_set(0.0f), dh_lanes = block_set(0.0f);
-        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
-          const int64_t n = C - i;
-          const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
-          const volta_block gs = block_load(g + i, n, 0.0f);
-          const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
-          d_lanes = block_add(d_lanes, d);
-          dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
-          block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
-          block_store(db + i, block_add(block_load(db + i, n, 0.0f), gs), n);
-        }
-        a[k] = block_sum(d_lanes) * inverse_c;
-        c[k] = block_sum(dh_lanes) * inverse_c;
-      }
-
-      /* 2: dx = ((d - a) - h * c) * rstd */
-      for (int64_t k = 0; k < rows; k++) {
-        float *dx = volta_row(call, 0, r + k);
-        const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
-        const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
-        const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
-        const volta_block as = block_set(a[k]), cs = block_set(c[k]);
-        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
-          const int64_t n = C - i;
-          const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
-          const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
-          block_store(dx + i, block_mul(block_sub(block_sub(d, as), block_mul(h, cs)), rstd), n);
-        }
-      }
+  /* 2: dx = (d - h * c) * rstd */
+  for (int64_t k = 0; k < count; k++) {
+    float *dx = volta_row(call, 0, r + k);
+    const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
+    const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0)), cs = block_set(c[k]);
+    for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+      const int64_t n = block_size(C - i, whole);
+      const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
+      const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
+      block_store(dx + i, block_mul(block_sub(d, block_mul(h, cs)), rstd), n);
     }
   }
-  if (call->threads > 1) volta_pool_barrier(call->pool);
-  combine_partials(call, 0, volta_element(call, 1, 0));
-  combine_partials(call, 1, volta_element(call, 2, 0));
-  return VOLTA_OK;
 }
 
 int VOLTA_ISA_NAME(rms_norm_grad)(const volta_call *call) {
   if (volta_last_stride(call, 1) != 1 || volta_last_stride(call, 4) != 1)
     return volta_rms_norm_grad_ref(call);
-  const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
-  const int64_t group = row_group(3 * C);
-  const float inverse_c = 1.0f / (float)C;
-  const float *w = volta_element(call, 4, 0);
-  int64_t first, last;
-  volta_share(VOLTA_LANES, call->thread, call->threads, &first, &last);
-  for (int64_t lane = first; lane < last; lane += group) {
-    const int64_t lanes = last - lane < group ? last - lane : group;
-    for (int64_t k = 0; k < lanes; k++) start_partial(call, 0, lane + k);
-    for (int64_t r = lane; r < R; r += VOLTA_LANES) {
-      const int64_t rows = R - r < lanes ? R - r : lanes;
-      float c[VOLTA_ROW_GROUP];
-
-      /* 1: c = N2(d * h) * (1/C). 3: the lane of dw adds g * h */
-      for (int64_t k = 0; k < rows; k++) {
-        const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
-        const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0));
-        float *dw = volta_partial(call, 0, lane + k);
-        volta_block dh_lanes = block_set(0.0f);
-        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
-          const int64_t n = C - i;
-          const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
-          const volta_block gs = block_load(g + i, n, 0.0f);
-          const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
-          dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
-          block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
-        }
-        c[k] = block_sum(dh_lanes) * inverse_c;
-      }
-
-      /* 2: dx = (d - h * c) * rstd */
-      for (int64_t k = 0; k < rows; k++) {
-        float *dx = volta_row(call, 0, r + k);
-        const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
-        const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0)), cs = block_set(c[k]);
-        for (int64_t i = 0; i < C; i += VOLTA_LANES) {
-          const int64_t n = C - i;
-          const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
-          const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
-          block_store(dx + i, block_mul(block_sub(d, block_mul(h, cs)), rstd), n);
-        }
-      }
-    }
-  }
-  if (call->threads > 1) volta_pool_barrier(call->pool);
-  combine_partials(call, 0, volta_element(call, 1, 0));
+  if (call->operand[0].shape[1] % VOLTA_LANES == 0)
+    over_lanes(call, 1, rms_norm_grad_rows, 1);
+  else
+    over_lanes(call, 1, rms_norm_grad_rows, 0);
   return VOLTA_OK;
 }

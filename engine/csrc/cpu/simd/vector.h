@@ -150,6 +150,15 @@ static inline int64_t row_group(int64_t width) {
   return rows < 1 ? 1 : rows > VOLTA_ROW_GROUP ? VOLTA_ROW_GROUP : rows;
 }
 
+/* Elements of a block of which `left` are left. A kernel has its text twice, for rows of whole blocks
+ * and for others: where `whole` is known to be 1 every check of n falls away. */
+#define VOLTA_INLINE static inline __attribute__((always_inline))
+static inline int64_t block_size(int64_t left, int whole) { return whole ? VOLTA_LANES : left; }
+
+static inline void block_fetch(const float *x) {
+  for (int i = 0; i < VOLTA_LANES; i += 16) _mm_prefetch((const char *)(x + i), _MM_HINT_T0);
+}
+
 /* --- across a block -------------------------------------------------------------------------- */
 /* Registers hold consecutive lanes: `l += l + 16` adds registers, `l += l + 8` registers (AVX2) or
  * halves of one (AVX-512). */
