@@ -221,7 +221,7 @@ def build(session: nox.Session) -> None:
 def bench_train(session: nox.Session) -> None:
     """A training step beside PyTorch's on this machine (installs torch into this session only)."""
     install_volta(session, extra="[peers]")
-    session.run("python", "-m", "volta.bench.train", *session.posargs)
+    session.run("python", "-m", "volta", "bench", "train", *(session.posargs or ("--peers", "torch")))
 
 
 # --- what the sessions are made of ----------------------------------------------------------------

@@ -129,14 +129,16 @@ def test_copy_refuses_other_shapes_and_dtypes() -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (1025,), (7, 33)], ids=str)
 def test_fill_writes_the_value_and_nothing_else(shape: tuple[int, ...]) -> None:
-    for isa, threads, dtype in itertools.product(isas(), THREADS, (np.float32, np.int32)):
+    """bf16 is held as uint16: -3 is 0xC040, 5 is 0x40A0."""
+    dtypes = {np.float32: (-3, 5), np.int32: (-3, 5), np.int8: (-3, 5), np.uint16: (0xC040, 0x40A0)}
+    for isa, threads, (dtype, (low, high)) in itertools.product(isas(), THREADS, dtypes.items()):
         guarded = Guarded(shape, dtype)
         run_kernel("fill", [guarded.array], 1, floats=[-3.0], isa=isa, threads=threads)
         guarded.check()
-        assert (guarded.array == -3).all()
+        assert (guarded.array == low).all()
         wide = np.zeros((*shape, 2), dtype)
         run_kernel("fill", [wide[..., 1]], 1, floats=[5.0], isa=isa, threads=threads)
-        assert (wide[..., 1] == 5).all()
+        assert (wide[..., 1] == high).all()
         assert (wide[..., 0] == 0).all()
 
 

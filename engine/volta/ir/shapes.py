@@ -210,8 +210,6 @@ def pad(call: Application) -> Types:
         "low",
         "high",
     )
-    if x.dtype == bfloat16:
-        raise DTypeError("[pad] x is bf16: expected f32 or i32")
     return (TensorType(tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True)), x.dtype),)
 
 

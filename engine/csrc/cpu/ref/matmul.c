@@ -36,8 +36,8 @@ static float element(const char *x, int32_t dtype, int64_t i) {
 static float flushed(float x) { return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x; }
 
 /* fma(a, b, c) for a, b in bf16, flushed. A result is subnormal, and flushed, when it is so rounded
- * to 24 bits with any exponent: FLT_MIN itself then stands only for what is at least half a step
- * of that grid, 2^-151, from it. The product of two bf16 is exact in binary64, and `lost` is the
+ * to 24 bits with any exponent: FLT_MIN itself then stands only for what is at most half a step
+ * of that grid, 2^-151, below it. The product of two bf16 is exact in binary64, and `lost` is the
  * exact rounding error of the sum (Knuth's two-sum). */
 static float fma_flushed(float a, float b, float c) {
   const float rounded = fmaf(a, b, c);

@@ -7,7 +7,8 @@
 #include "../targets.h"
 #include "vector.h"
 
-#define REDUCE_COLUMNS 128 /* 32 lanes of them are 16 KiB */
+#define REDUCE_COLUMNS 512 /* 32 lanes of them are 64 KiB: they stay in L2 */
+#define REDUCE_STREAMS 4 /* rows of a lane that are added while its sum is in a register */
 #define REDUCE_GROUP 16 /* columns that no two threads share: a line of cache */
 
 /* --- along a row ------------------------------------------------------------------------------ */
@@ -85,19 +86,28 @@ static void reduce_rows(const volta_call *call, const volta_reduce_problem *p) {
 
 /* --- down n <= REDUCE_COLUMNS columns --------------------------------------------------------- */
 
-static void columns_sum(float *y, const float *x, int64_t count, int64_t stride, int64_t n,
-                        int squares) {
-  _Alignas(VOLTA_ALIGNMENT) float lane[VOLTA_LANES][REDUCE_COLUMNS];
-  memset(lane, 0, sizeof lane);
-  for (int64_t i = 0; i < count; i++) {
-    const float *row = x + i * stride;
-    float *sum = lane[i % VOLTA_LANES];
-    if (squares) {
-      for (int64_t c = 0; c < n; c++) sum[c] += row[c] * row[c];
-    } else {
-      for (int64_t c = 0; c < n; c++) sum[c] += row[c];
-    }
+VOLTA_INLINE float term(float x, int squares) { return squares ? x * x : x; }
+
+/* sum += `many` rows, `stride` apart, in ascending order. */
+VOLTA_INLINE void add_rows(float *restrict sum, const float *restrict x, int64_t stride, int64_t n,
+                           int many, int squares) {
+  for (int64_t c = 0; c < n; c++) {
+    float s = sum[c];
+    for (int j = 0; j < many; j++) s += term(x[j * stride + c], squares);
+    sum[c] = s;
   }
+}
+
+VOLTA_INLINE void columns_sum(float *y, const float *x, int64_t count, int64_t stride, int64_t n,
+                              int squares) {
+  _Alignas(VOLTA_ALIGNMENT) float lane[VOLTA_LANES][REDUCE_COLUMNS];
+  const int64_t span = REDUCE_STREAMS * VOLTA_LANES, apart = VOLTA_LANES * stride;
+  for (int j = 0; j < VOLTA_LANES; j++) memset(lane[j], 0, (size_t)n * sizeof lane[j][0]);
+  int64_t i = 0;
+  for (; i + span <= count; i += span)
+    for (int64_t j = 0; j < VOLTA_LANES; j++)
+      add_rows(lane[j], x + (i + j) * stride, apart, n, REDUCE_STREAMS, squares);
+  for (; i < count; i++) add_rows(lane[i % VOLTA_LANES], x + i * stride, apart, n, 1, squares);
   for (int width = VOLTA_LANES / 2; width > 0; width /= 2)
     for (int j = 0; j < width; j++)
       for (int64_t c = 0; c < n; c++) lane[j][c] += lane[j + width][c];
@@ -137,7 +147,10 @@ static void reduce_columns(const volta_call *call, const volta_reduce_problem *p
     volta_reduce_at(p, first / groups * C + left, &out, &in);
     const float *x = (const float *)call->data[1] + in;
     if (p->kind == VOLTA_REDUCE_SUM || p->kind == VOLTA_REDUCE_SUM_SQUARES) {
-      columns_sum(y, x, p->count, p->stride, n, p->kind == VOLTA_REDUCE_SUM_SQUARES);
+      if (p->kind == VOLTA_REDUCE_SUM)
+        columns_sum(y, x, p->count, p->stride, n, 0);
+      else
+        columns_sum(y, x, p->count, p->stride, n, 1);
     } else {
       columns_max(y, index, x, p->count, p->stride, n);
     }

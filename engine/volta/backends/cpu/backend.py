@@ -45,7 +45,7 @@ class CpuTarget:
         if self.isa == "ref":
             return None
         out, a, w = step.operands[0], *step.operands[step.ints[0] : step.ints[0] + 2]
-        kind = "f32" if a.dtype.name == "f32" else a.dtype.name
+        kind = a.dtype.name
         rows = out.numel // max(1, out.shape[-1])
         by_rows = w.strides[1] == 1 or w.shape[1] == 1
         if kind == "f32" and rows <= STREAMED_ROWS and (by_rows or w.dtype.name != "f32"):
