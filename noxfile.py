@@ -218,10 +218,10 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def bench_train(session: nox.Session) -> None:
-    """A training step beside PyTorch's on this machine (installs torch into this session only)."""
-    install_volta(session, extra="[peers]")
-    session.run("python", "-m", "volta", "bench", "train", *(session.posargs or ("--peers", "torch")))
+def bench(session: nox.Session) -> None:
+    """`volta bench` with PyTorch beside it: `-- train --peers torch` (default), `-- gemm --peers torch`, ..."""
+    install_volta(session, extra="[peers,plot]")
+    session.run("python", "-m", "volta", "bench", *(session.posargs or ("train", "--peers", "torch")))
 
 
 # --- what the sessions are made of ----------------------------------------------------------------

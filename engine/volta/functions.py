@@ -160,12 +160,11 @@ def quantize(x: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
     """
     if x.ndim == 0:
         raise ShapeError("[quantize] x is (): expected at least one axis")
-    width = x.shape[-1] if group is None else group
-    if width < 1 or x.shape[-1] % width:
+    if group is not None and (not 1 <= group <= x.shape[-1] or x.shape[-1] % group):
         raise ShapeError(
             f"[quantize] x is {x.shape}, group is {group}: expected a group that divides {x.shape[-1]}"
         )
-    q, scale = apply_all("quantize", x, groups=x.shape[-1] // width)
+    q, scale = apply_all("quantize", x, groups=1 if group is None else x.shape[-1] // group)
     return q, scale
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.parity import assert_same_bits
+from tests.ops.parity import assert_same_bits, isas
 
 import volta as vt
 from volta.backends.null import NullBackend
@@ -224,6 +225,88 @@ def test_a_failed_run_leaves_the_program_usable() -> None:
     with pytest.raises(NotFiniteError):
         compiled(vt.asarray([np.nan]))
     assert compiled(vt.asarray([1.0])).item() == 2.0
+
+
+# --- devices ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["opencl", "cuda"])
+def test_a_device_that_this_version_lacks_is_refused(device: str) -> None:
+    with pytest.raises(DeviceError, match=rf"^\[runtime\] device is '{device}': this version has cpu only$"):
+        gateway.compile(affine(), Policy(device=device))
+
+
+def test_a_ceiling_is_measured_where_the_processor_has_the_instruction() -> None:
+    rate = gateway.probe("add", "ref", 1, seconds=1e-4)
+    assert rate is not None
+    assert rate > 0
+    assert gateway.probe("bf16", "ref", 1) is None
+
+
+# --- tuned blocks ----------------------------------------------------------------------------------------
+
+FAST = isas()[1:]
+
+
+def product(k: int = 40) -> Graph:
+    builder = GraphBuilder()
+    a, b = builder.input("a", (30, k), float32), builder.input("b", (k, 50), float32)
+    return builder.freeze([builder.add("matmul", (a, b))])
+
+
+def factors(k: int = 40) -> list[Any]:
+    generator = np.random.default_rng(k)
+    return [generator.standard_normal(shape, np.float32) for shape in ((30, k), (k, 50))]
+
+
+@pytest.mark.parametrize("isa", FAST)
+def test_register_tiles_are_of_one_kind_and_run_here(isa: str) -> None:
+    for kind in ("f32", "bf16", "i8"):
+        tiles = gateway.register_tiles(kind, isa)
+        assert tiles
+        assert {(tile.kind, tile.available) for tile in tiles} == {(kind, True)}
+    assert gateway.register_tiles("f32", "ref") == ()
+
+
+@pytest.mark.parametrize("isa", FAST)
+def test_blocks_of_a_table_are_in_the_plan_and_change_no_bit(
+    isa: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried alone, they are kept nowhere; kept, every plan from then on has them; cleared, none."""
+    monkeypatch.setenv("VOLTA_CACHE", str(tmp_path))
+    policy, given = Policy(isa=isa, threads=2), factors()
+    plain = gateway.compile(product(), policy)
+    expected = gateway.compile(product(), REF).run(given)[0]
+    (key,) = gateway.matmul_keys(plain.plan, isa, 2)
+    tile = gateway.register_tiles("f32", isa)[-1]
+    blocks = gateway.Blocks(tile.name, 32, 64, 256, 3, 10, 1)
+    tried = gateway.compile_tuned(product(), isa, 2, {key: blocks})
+    assert tried.plan.steps[0].ints == (1, tile.id, 32, 64, 256, 3, 10, 1)
+    assert gateway.tuned_table().blocks == {}
+    assert gateway.compile(product(), policy) is plain
+    assert gateway.keep_tuned({key: blocks}) == gateway.tuned_path()
+    assert gateway.tuned_table().blocks == {key: blocks}
+    kept = gateway.compile(product(), policy)
+    assert kept.plan.steps[0].ints == tried.plan.steps[0].ints != plain.plan.steps[0].ints
+    assert len(gateway.compile(product(41), policy).plan.steps[0].ints) == 1
+    for executable in (plain, tried, kept):
+        assert_same_bits(executable.run(given)[0], expected)
+    assert gateway.clear_tuned() == gateway.tuned_path()
+    assert gateway.compile(product(), policy) is plain
+
+
+@pytest.mark.skipif(not FAST, reason="this processor has no tiles to choose from")
+def test_a_key_is_told_once_and_weights_that_are_packed_have_none() -> None:
+    builder = GraphBuilder()
+    x, w = builder.input("x", (30, 40), float32), builder.input("w", (40, 40), float32, "parameter")
+    once = builder.add("matmul", (x, w))
+    graph = builder.freeze([builder.add("matmul", (once, w)), builder.add("matmul", (w, w))])
+    policy = Policy(isa=FAST[-1], threads=1)
+    keys = gateway.matmul_keys(gateway.plan(graph, policy), FAST[-1], 1)
+    assert [key.split()[3] for key in keys] == ["30x40x40", "40x40x40"]
+    packed = gateway.compile(graph, policy, frozenset({1}))
+    assert "pack_weights" in [step.kernel for step in packed.plan.steps]
+    assert not [key for key in gateway.matmul_keys(packed.plan, FAST[-1], 1) if "30x40x40" in key]
 
 
 # --- the null backend --------------------------------------------------------------------------------

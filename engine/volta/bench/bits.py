@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,10 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from volta import __version__
 from volta import functions as F
+from volta.bench.cases import AbsentError
+from volta.bench.machine import machine
 from volta.bench.peers.bits import torch_outputs
 from volta.errors import VoltaError
 from volta.runtime import gateway
+from volta.runtime.policy import current
 from volta.tensor import asarray
 from volta.train.draws import blocks
 
@@ -37,29 +43,67 @@ WAYS: dict[str, tuple[str, tuple[dict[str, str], dict[str, str]]]] = {
 }
 
 
+SCHEMA = "volta-bench-bits/1"
+ABSENT = 3  # exit code of a side whose library is not installed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """ways: for each way and library the number and share of differing elements, or why it could not be
+    measured. skipped: libraries that are not installed."""
+
+    ways: Mapping[str, Mapping[str, Any]]
+    skipped: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "command": "volta " + shlex.join(sys.argv[1:]),
+            "version": __version__,
+            "machine": machine(),
+            "ways": self.ways,
+            "skipped": self.skipped,
+        }
+
+
 def main() -> None:
     """One side of one comparison in a process of its own: LIBRARY:WHAT:SIDE and the file for its output."""
     library, what, side = sys.argv[1].split(":")
-    np.save(sys.argv[2], outputs(library, what, int(side), int(os.environ.get("VOLTA_NUM_THREADS", "2"))))
+    threads = int(os.environ.get("VOLTA_NUM_THREADS", "2"))
+    try:
+        found = outputs(library, what, int(side), threads)
+    except ImportError as error:
+        sys.stderr.write(f"not installed ({error}): pip install 'volta-runtime[peers]'\n")
+        sys.exit(ABSENT)
+    np.save(sys.argv[2], found)
 
 
-def compare(libraries: list[str]) -> dict[str, dict[str, Any]]:
-    """For each way and library the share of differing elements, or why it could not be measured."""
-    result: dict[str, dict[str, Any]] = {}
+def compare(libraries: Sequence[str], watch: Callable[[str], None] = lambda line: None) -> Comparison:
+    """Each way with each library. A library that is not there is skipped by name."""
+    gateway.resolve(current())
+    ways: dict[str, dict[str, Any]] = {way: {} for way in WAYS}
+    skipped: dict[str, str] = {}
     for way, (what, environments) in WAYS.items():
-        result[way] = {}
         for library in libraries:
-            if what == "isa" and "avx512" not in gateway.cpu_info().isas:
-                result[way][library] = "no AVX-512 here"
+            if library in skipped:
                 continue
-            first, second = (_run(library, what, side, environments[side]) for side in (0, 1))
+            watch(f"{library}: {way}")
+            if what == "isa" and "avx512" not in gateway.cpu_info().isas:
+                ways[way][library] = "no AVX-512 here"
+                continue
+            try:
+                first, second = (_run(library, what, side, environments[side]) for side in (0, 1))
+            except AbsentError as why:
+                skipped[library] = str(why)
+                continue
             differ = int((first.view(np.uint32) != second.view(np.uint32)).sum())
-            result[way][library] = {"elements": first.size, "differ": differ, "share": differ / first.size}
-    return result
+            ways[way][library] = {"elements": first.size, "differ": differ, "share": differ / first.size}
+    return Comparison(ways, tuple(f"{library}: {why}" for library, why in skipped.items()))
 
 
-def table(result: dict[str, dict[str, Any]]) -> str:
+def table(found: Comparison) -> str:
     """Markdown."""
+    result = found.ways
     libraries = list(next(iter(result.values())))
     lines = [
         f"| the same numbers, computed as | {' | '.join(libraries)} |",
@@ -71,6 +115,7 @@ def table(result: dict[str, dict[str, Any]]) -> str:
             for cell in cells.values()
         ]
         lines.append(f"| {way} | {' | '.join(shown)} |")
+    lines += ["", *(f"- skipped: {line}" for line in found.skipped)] if found.skipped else []
     return "\n".join(lines) + "\n"
 
 
@@ -115,6 +160,8 @@ def _run(library: str, what: str, side: int, environment: dict[str, str]) -> Arr
         done = subprocess.run(
             command, env={**os.environ, **environment}, check=False, capture_output=True, text=True
         )
+        if done.returncode == ABSENT:
+            raise AbsentError(done.stderr.strip().splitlines()[-1])
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message"
             raise VoltaError(f"[bench] {library} could not run: {last}")

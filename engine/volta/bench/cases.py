@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta import functions as F
-from volta.dtypes import BY_NAME, bfloat16_from_float32, float32_from_bfloat16
+from volta.dtypes import BY_NAME, DType, bfloat16_from_float32, float32_from_bfloat16
 from volta.errors import UsageError
 from volta.ir import reference
 from volta.tensor import Tensor, from_storage
@@ -56,15 +56,16 @@ class Input:
         return bfloat16_from_float32(values) if self.dtype == "bf16" else values
 
     @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * BY_NAME[self.dtype].itemsize
+    def stored(self) -> DType:
+        return BY_NAME["i32" if self.below else self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """volta: on tensors. truth: on float64 arrays (integers as they are), one per output. tolerance: of the
     largest error, relative to the largest true value. rows: the inputs whose first axis is the rows of every
-    output, so that a few rows alone can be checked bit by bit; empty: only the whole can."""
+    output, so that a few rows alone can be checked bit by bit; empty: only the whole can. between: float64
+    values that the truth keeps beside its inputs and outputs."""
 
     suite: str
     name: str
@@ -75,6 +76,11 @@ class Case:
     tolerance: float
     dtype: str = "f32"
     rows: tuple[int, ...] = ()
+    between: int = 0
+
+    def blank(self) -> list[Tensor]:
+        """Tensors of its inputs' types whose memory is never touched: enough to trace it."""
+        return self.tensors([np.empty(one.shape, one.stored.numpy) for one in self.inputs])
 
     def arrays(self, seed: int, copy: int = 0) -> list[Array]:
         """The inputs, the same in every process that asks with the same seed."""
@@ -82,10 +88,7 @@ class Case:
         return [one.make(generator) for one in self.inputs]
 
     def tensors(self, arrays: Sequence[Array]) -> list[Tensor]:
-        return [
-            from_storage(array, BY_NAME[one.dtype if not one.below else "i32"])
-            for one, array in zip(self.inputs, arrays, strict=True)
-        ]
+        return [from_storage(array, one.stored) for one, array in zip(self.inputs, arrays, strict=True)]
 
     def true_outputs(self, arrays: Sequence[Array]) -> list[Array]:
         wide = [
@@ -100,6 +103,15 @@ class Case:
             return [np.asarray(value) for value in self.truth(*wide)]
 
 
+MOST_ELEMENTS = 1 << 31  # of one tensor
+
+
+def above_zero(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if type(size) is not int or size < 1:
+            raise UsageError(f"[bench] {name} is {size!r}: expected a whole number above 0")
+
+
 # --- matrix products ------------------------------------------------------------------------------
 
 
@@ -107,10 +119,8 @@ def gemm(dtype: str, m: int, n: int, k: int) -> Case:
     """[m, k] by [k, n]; int8: with one scale for each column."""
     if dtype not in DTYPES:
         raise UsageError(f"[bench] dtype is {dtype!r}: expected one of {', '.join(DTYPES)}")
-    for name, size in (("m", m), ("n", n), ("k", k)):
-        if type(size) is not int or size < 1:
-            raise UsageError(f"[bench] {name} is {size!r}: expected a whole number above 0")
-    if m * n * k > 1 << 40 or max(m * k, k * n, m * n) > 1 << 31:
+    above_zero(m=m, n=n, k=k)
+    if m * n * k > 1 << 40 or max(m * k, k * n, m * n) > MOST_ELEMENTS:
         raise UsageError(
             f"[bench] {m}x{n}x{k} is too large: expected m*n*k up to 2^40 and matrices up to 2^31"
         )
@@ -136,6 +146,13 @@ def gemm(dtype: str, m: int, n: int, k: int) -> Case:
 
 def attention(batch: int, heads: int, seq: int, width: int, backward: bool) -> Case:
     """Causal attention [B, H, T, D]; backward: the gradients of q, k and v, forward included."""
+    above_zero(batch=batch, heads=heads, seq=seq, width=width)
+    scores = batch * heads * seq * seq
+    if max(batch * heads * seq * width, scores) > MOST_ELEMENTS:
+        raise UsageError(
+            f"[bench] attention {batch}x{heads}x{seq}x{width} is too large: "
+            "expected up to 2^31 values and 2^31 scores"
+        )
     shape = (batch, heads, seq, width)
     position = np.zeros(batch, np.int32)
     scale = 1.0 / math.sqrt(width)
@@ -159,7 +176,7 @@ def attention(batch: int, heads: int, seq: int, width: int, backward: bool) -> C
     inputs = (Input(shape),) * (4 if backward else 3)
     volta = gradients if backward else F.attention
     truth = true_backward if backward else true_forward
-    return Case("attention", name, parameters, inputs, volta, truth, 2e-5)
+    return Case("attention", name, parameters, inputs, volta, truth, 2e-5, between=6 * scores)
 
 
 # --- the operations of a transformer ----------------------------------------------------------------
@@ -200,6 +217,9 @@ IGNORE = -100
 
 def op(kind: str, rows: int, width: int) -> Case:
     """One operation over [rows, width]."""
+    above_zero(rows=rows, width=width)
+    if rows * width > MOST_ELEMENTS:
+        raise UsageError(f"[bench] {rows}x{width} is too large: expected up to 2^31 values")
     if kind not in OPERATIONS:
         raise UsageError(f"[bench] op is {kind!r}: expected one of {', '.join(OPERATIONS)}")
     inputs, volta, truth = OPERATIONS[kind](rows, width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,23 +14,25 @@ import numpy as np
 from volta import __version__
 from volta.bench import profile as profiles
 from volta.bench.machine import machine
-from volta.bench.report import Measurement, Report
+from volta.bench.report import Measurement, Report, counted
 from volta.bench.roofline import Roofline, measure
-from volta.bench.statistics import paired_ratio
-from volta.bench.suite import Method, timing
+from volta.bench.statistics import LEAST_PAIRS, paired_ratio
+from volta.bench.suite import MOST_ROUNDS, timing
 from volta.errors import UsageError, VoltaError
 from volta.infer.generate import Generator
 from volta.infer.sample import Sampling
 from volta.infer.weights import Weights, converted
 from volta.ir.cost import Work
-from volta.model.config import Config
+from volta.model.config import LARGEST, Config
 from volta.model.transformer import tinylm
+from volta.runtime import gateway
 from volta.runtime.policy import runtime
 from volta.tensor import asarray
 from volta.train.synthetic import synthetic_text
-from volta.transform import compile
+from volta.transform import BoundCall, compile
 
 GREEDY = Sampling(0.0)
+SEED = 1  # of the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Load:
 
     def __post_init__(self) -> None:
         for name, least in (("prompt", 1), ("tokens", 1), ("runs", 1), ("warmup", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"[bench] {name} is {getattr(self, name)}: expected at least {least}")
+            most = MOST_ROUNDS if name in ("runs", "warmup") else LARGEST["context"]
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"[bench] {name} is {getattr(self, name)}: expected {least} to {most}")
 
 
 def run(
@@ -59,41 +62,37 @@ def run(
 ) -> tuple[Report, profiles.Profile]:
     """The report, and the profile of one step of generation in the middle of the text."""
     config = weights.config(replace(config, context=max(config.context, load.prompt + load.tokens)))
-    watch("measuring the roofline")
-    ceiling = measure(threads or 1)
-    with runtime(threads=threads):
+    with runtime(threads=threads or None) as policy:
+        gateway.resolve(policy)
         generator, tokens, latencies, prefills = timed(config, load, weights, watch)
-        watch("profiling one token")
         call = generator.call(1)
+        chosen = threads_of(call.executable.signature)
+        watch(f"measuring the roofline of {counted(chosen, 'thread')}")
+        ceiling = measure(chosen)
+        watch("profiling one token")
         found = profiles.profile(call.executable.plan, call.run_traced, ceiling)
         watch("measuring what the cache gains")
-        cached, recomputed = gain(config, generator, tokens, load, weights)
-    per_token = [float(value) for value in np.median(latencies, axis=0)]
-    signature = call.executable.signature
+        cached, recomputed, whole = gain(config, generator, tokens, load, weights)
+        signatures = [one.executable.signature for one in (call, generator.call(load.prompt), whole)]
     return (
         Report(
             suite="infer",
             command="volta " + shlex.join(sys.argv[1:]),
             version=__version__,
             machine=machine(),
-            method=Method(load.runs).document() | {"warmup": load.warmup, "weights": str(weights)},
+            method={"rounds": load.runs, "warmup": load.warmup, "seed": SEED},
             rooflines=(ceiling.document(),),
             measurements=measurements(
-                name,
-                load,
-                threads,
-                weights,
-                found,
-                ceiling,
-                per_token,
-                prefills,
-                cached,
-                recomputed,
-                signature,
+                name, load, weights, found, ceiling, latencies, prefills, cached, recomputed, signatures
             ),
         ),
         found,
     )
+
+
+def threads_of(signature: str) -> int:
+    """How many threads run a program: left to itself, Volta gives a small one a single thread."""
+    return int(signature.split("/")[2].split()[0])
 
 
 def timed(
@@ -101,9 +100,9 @@ def timed(
 ) -> tuple[Generator, Any, Any, list[float]]:
     """The generator after its last run; all its tokens; seconds of each token [runs, tokens]; of prefills."""
     model = tinylm(config)
-    parameters = converted(model.init(1), weights)
-    text = np.frombuffer(synthetic_text(load.prompt + load.tokens), np.uint8) % config.vocabulary
-    tokens = text.astype(np.int32)[np.newaxis]
+    parameters = converted(model.init(SEED), weights)
+    text = np.frombuffer(synthetic_text(load.prompt + load.tokens), np.uint8).astype(np.int32)
+    tokens = (text % config.vocabulary)[np.newaxis]
     generator = Generator(model, config, parameters, 1)
     latencies, prefills = [], []
     one = np.ones(1, np.int32)
@@ -124,14 +123,14 @@ def timed(
 
 def gain(
     config: Config, generator: Generator, tokens: Any, load: Load, weights: Weights
-) -> tuple[list[float], list[float]]:
-    """Seconds of the last token by the cache, and by the forward over the whole text, in turn. The logits
-    of both must be equal in every bit, or nothing is reported."""
+) -> tuple[list[float], list[float], BoundCall]:
+    """Seconds of the last token by the cache, and by the forward over the whole text, in turn; and that
+    forward. The logits of both must be equal in every bit, or nothing is reported."""
     model, position = tinylm(config), load.prompt + load.tokens - 1
-    parameters = converted(model.init(1), weights)
+    parameters = converted(model.init(SEED), weights)
     whole = compile(model).bind(parameters, asarray(tokens), persistent=(0,))
     one, cached, recomputed = np.ones(1, np.int32), [], []
-    for round_ in range(max(6, load.runs) + 1):
+    for round_ in range(max(LEAST_PAIRS, load.runs) + 1):
         generator.cache.truncate(position)
         begin = time.perf_counter()
         _, logits = generator.advance(tokens[:, position:], one, GREEDY, 0, [0])
@@ -143,28 +142,31 @@ def gain(
         if round_ > 0:
             cached.append(middle - begin)
             recomputed.append(end - middle)
-    return cached, recomputed
+    return cached, recomputed, whole
 
 
 def measurements(
     name: str,
     load: Load,
-    threads: int,
     weights: Weights,
     found: profiles.Profile,
     ceiling: Roofline,
-    per_token: list[float],
+    latencies: Any,
     prefills: list[float],
     cached: list[float],
     recomputed: list[float],
-    signature: str,
+    signatures: Sequence[str],
 ) -> tuple[Measurement, ...]:
+    per_token = [float(value) for value in np.median(latencies, axis=0)]
+    p50, p95, p99 = (float(value) for value in np.quantile(latencies, (0.5, 0.95, 0.99)))
     total = Work(*(sum(step.work[i] for step in found.steps) for i in range(3)))
     limit = sum(ceiling.limit(step.work, step.dtype).seconds for step in found.steps)
     parameters = {"config": name, "prompt": load.prompt, "tokens": load.tokens, "weights": str(weights)}
-    description = f"Volta, {signature}"
+    token, prefill, forward = (f"Volta, {signature}" for signature in signatures)
+    threads = threads_of(signatures[0])
     whole = f"at position {load.prompt + load.tokens - 1}"
-    equal = "logits equal to those of the whole forward in every bit"
+    equal = "logits of the last token equal to those of the whole forward in every bit"
+    # the latency of a token depends on how many stand before it, so both lengths are part of each case
     return (
         Measurement(
             f"{name} {weights}: one token",
@@ -172,25 +174,25 @@ def measurements(
             threads,
             total.flops,
             total.bytes,
-            {"volta": timing(description, per_token, equal)},
+            {"volta": timing(token, per_token, equal)},
             {},
             limit,
             "each step at its own limit",
             {
-                "tokens_per_second": 1.0 / float(np.median(per_token)),
-                "p50_seconds": float(np.quantile(per_token, 0.5)),
-                "p95_seconds": float(np.quantile(per_token, 0.95)),
-                "p99_seconds": float(np.quantile(per_token, 0.99)),
+                "tokens_per_second": latencies.size / float(latencies.sum()),
+                "p50_seconds": p50,
+                "p95_seconds": p95,
+                "p99_seconds": p99,
                 "kernel_seconds": found.seconds,
             },
         ),
         Measurement(
-            f"{name} {weights}: prefill of {load.prompt} tokens",
+            f"{name} {weights}: prefill of {counted(load.prompt, 'token')}",
             parameters,
-            threads,
+            threads_of(signatures[1]),
             0,
             0,
-            {"volta": timing(description, prefills, "first token of the same text")},
+            {"volta": timing(prefill, prefills, f"its cache serves the last token: {equal}")},
             {},
             figures={"tokens_per_second": load.prompt / float(np.median(prefills))},
         ),
@@ -201,8 +203,8 @@ def measurements(
             0,
             0,
             {
-                "volta": timing(f"{description}, from the cache", cached, equal),
-                "recomputed": timing(f"{description}, over the whole text", recomputed, equal),
+                "volta": timing(f"{token}, from the cache", cached, equal),
+                "recomputed": timing(f"{forward}, over the whole text", recomputed, equal),
             },
             {"recomputed": paired_ratio(cached, recomputed)},
         ),

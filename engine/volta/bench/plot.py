@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
-from volta.bench.report import Report, duration
+from volta.bench.report import Report, counted, duration, write_bytes
 from volta.errors import UsageError
 
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def draw(report: Report, path: Path) -> None:
-    """Writes a bar for each side of each case, with its spread, and a mark at the roofline's limit."""
-    if path.suffix not in FORMATS:
+def check(path: Path) -> None:
+    """Raises UsageError where no picture could be drawn into this file."""
+    if path.suffix.lower() not in FORMATS:
         raise UsageError(f"[bench] --plot is {path}: expected a name that ends in {', '.join(FORMATS)}")
     try:
         import matplotlib as mpl
-    except ImportError:
+    except ImportError as error:
         raise UsageError(
-            "[bench] --plot needs matplotlib, which is not installed: pip install 'volta-runtime[plot]'"
+            f"[bench] --plot needs matplotlib, not installed ({error}): pip install 'volta-runtime[plot]'"
         ) from None
     mpl.use("Agg")
+
+
+def draw(report: Report, path: Path) -> None:
+    """Writes a bar for each side of each case, with its spread, and a mark at the roofline's limit."""
+    check(path)
     from matplotlib import pyplot
 
     names = list(dict.fromkeys(side for one in report.measurements for side in one.sides))
     height = 0.8 / max(1, len(names))
-    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.34 * len(report.measurements) * max(2, len(names))))
+    tall = 1.4 + 0.34 * len(report.measurements) * max(2, len(names))
+    figure, axes = pyplot.subplots(figsize=(9, tall), layout="constrained")
+    labelled: set[str] = set()
     for row, one in enumerate(report.measurements):
         longest = max(timing.median for timing in one.sides.values())
         for place, name in enumerate(names):
@@ -41,12 +49,13 @@ def draw(report: Report, path: Path) -> None:
                 xerr=[[side[0] / longest] for side in spread],
                 color=f"C{place}",
                 error_kw={"lw": 0.8},
-                label=name if row == 0 else None,
+                label=name if name not in labelled else None,
             )
-            axes.text(0.005, middle, duration(timing.median), va="center", fontsize=7, color="white")
+            labelled.add(name)
+            axes.text(0.005, middle, duration(timing.median), va="center", fontsize=7)
         if one.limit:
             axes.plot([one.limit / longest] * 2, [row - 0.42, row + 0.42], color="black", lw=1.2)
-    labels = [f"{one.name}, {one.threads} thread{'s' * (one.threads > 1)}" for one in report.measurements]
+    labels = [f"{one.name}, {counted(one.threads, 'thread')}" for one in report.measurements]
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15)
@@ -54,7 +63,8 @@ def draw(report: Report, path: Path) -> None:
     axes.set_title(f"{report.suite}: {report.machine['cpu']}", fontsize=10)
     handles, found = axes.get_legend_handles_labels()
     if found:
-        axes.legend(handles, found, fontsize=8, loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
+        figure.legend(handles, found, fontsize=8, ncols=len(found), loc="outside lower right")
+    picture = BytesIO()
+    figure.savefig(picture, format=path.suffix[1:].lower(), dpi=130)
     pyplot.close(figure)
+    write_bytes(path, picture.getvalue())

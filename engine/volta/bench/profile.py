@@ -1,11 +1,13 @@
 """Where a program's time goes: per step and per kernel, beside what the machine could do at most.
 
 Nothing is added to the program: each thread stamps when it begins and ends a step. A step's time is what
-its threads were busy, on average; what is left of the run is waiting at barriers.
+its threads were busy, on average; what is left of the run is waiting at barriers. Early steps, which ran
+when memory was bound, are no part of a run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +18,18 @@ import numpy.typing as npt
 from volta.bench.roofline import Roofline
 from volta.ir.cost import Work
 from volta.ir.ops import work_of
+from volta.plan.layout import View
 from volta.plan.steps import Plan, Step
 
+# (operand, by which it is bounded): tables and caches, of which a step touches as much as it moves.
+IN_PART = {
+    "embedding": ((1, 0),),
+    "gather": ((1, 0),),
+    "rotary": ((2, 0), (3, 0)),
+    "cache_update": ((0, 1),),
+    "mark_seen": ((0, 1),),
+}
+KEYS, VALUES = 3, 4  # operands [B, G, S, D] of attention
 Stamps = npt.NDArray[np.float64]  # [threads, steps, 2], seconds
 
 
@@ -35,7 +47,8 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """seconds: of a whole run; waiting: what threads spent at barriers, on average; stamps: of one run."""
+    """seconds: of a whole run; waiting: what threads spent at barriers, on average; stamps: of one run, for
+    each of `steps`."""
 
     steps: tuple[StepTime, ...]
     seconds: float
@@ -44,33 +57,59 @@ class Profile:
     roofline: Roofline
 
 
-def profile(plan: Plan, run_traced: Callable[[], Stamps], ceiling: Roofline, runs: int = 11) -> Profile:
-    """Runs `runs` times after one that warms up."""
+def profile(
+    plan: Plan,
+    run_traced: Callable[[], Stamps],
+    ceiling: Roofline,
+    runs: int = 11,
+    keys: int | None = None,
+) -> Profile:
+    """Runs `runs` times after one that warms up. keys: how many of those in its caches a query sees (all)."""
     run_traced()
     taken = [run_traced() for _ in range(runs)]
     busy = np.median([np.mean(stamps[..., 1] - stamps[..., 0], axis=0) for stamps in taken], axis=0)
     seconds = float(np.median([stamps[..., 1].max(initial=0.0) for stamps in taken]))
-    counted = works(plan)
+    counted = works(plan, keys)
     steps = tuple(
-        StepTime(index, step.kernel, label(step), float(time), work, dtype_of(step))
-        for index, (step, time, work) in enumerate(zip(plan.steps, busy, counted, strict=True))
+        StepTime(index, step.kernel, label(step), float(busy[index]), counted[index], dtype_of(step))
+        for index, step in enumerate(plan.steps)
+        if index >= plan.early
     )
-    middle = taken[len(taken) // 2]
-    return Profile(steps, seconds, max(0.0, seconds - float(busy.sum())), middle, ceiling)
+    waiting = max(0.0, seconds - sum(step.seconds for step in steps))
+    return Profile(steps, seconds, waiting, taken[len(taken) // 2][:, plan.early :], ceiling)
 
 
-def works(plan: Plan) -> list[Work]:
-    """Operations and bytes of each step. A node that became several steps gives its operations to the last,
-    which runs its kernel; the others move what their operands hold."""
+def works(plan: Plan, keys: int | None = None) -> list[Work]:
+    """Operations and bytes of each step; `keys` as in `profile`. A node that became several steps gives its
+    operations to the last, which runs its kernel; the others move what their operands hold."""
     last = {step.node: index for index, step in enumerate(plan.steps)}
     found = []
     for index, step in enumerate(plan.steps):
-        moved = sum(view.numel * view.dtype.itemsize for view in step.operands)
-        work = work_of(step.node)
-        found.append(
-            Work(work.contraction, work.steps, moved) if last[step.node] == index else Work(0, 0, moved)
-        )
+        moved = bytes_of(step, keys)
+        contraction, steps, _ = work_of(step.node) if last[step.node] == index else Work(0, 0, 0)
+        if keys is not None and step.kernel == "attention":
+            places = max(1, step.operands[KEYS].shape[2])
+            contraction, steps = contraction * keys // places, steps * keys // places
+        found.append(Work(contraction, steps, moved))
     return found
+
+
+def bytes_of(step: Step, keys: int | None = None) -> int:
+    """What its operands hold: repeated elements once, and of a table or cache what the step touches."""
+    held = [distinct(view) for view in step.operands]
+    if keys is not None and step.kernel == "attention":
+        for operand in (KEYS, VALUES):
+            held[operand] = held[operand] * keys // max(1, step.operands[operand].shape[2])
+    for operand, bound in IN_PART.get(step.kernel, ()):
+        held[operand] = min(held[operand], held[bound])
+    return sum(count * view.dtype.itemsize for count, view in zip(held, step.operands, strict=True))
+
+
+def distinct(view: View) -> int:
+    """Elements, those of axes that were broadcast counted once."""
+    return (
+        0 if view.numel == 0 else math.prod(n for n, by in zip(view.shape, view.strides, strict=True) if by)
+    )
 
 
 def label(step: Step) -> str:
@@ -156,7 +195,7 @@ def trace(found: Profile, names: Sequence[str] = ()) -> dict[str, Any]:
             {"ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": {"name": f"thread {thread}"}}
         )
         for step, (begin, end) in zip(found.steps, stamps, strict=True):
-            seconds = max(end - begin, 1e-12)
+            share = Work(*(count // len(found.stamps) for count in step.work))
             events.append(
                 {
                     "ph": "X",
@@ -169,11 +208,14 @@ def trace(found: Profile, names: Sequence[str] = ()) -> dict[str, Any]:
                     "args": {
                         "step": step.index,
                         "node": names[step.index] if step.index < len(names) else "",
-                        "GFLOP/s of its share": round(
-                            step.work.flops / len(found.stamps) / seconds * 1e-9, 2
-                        ),
-                        "GB/s of its share": round(step.work.bytes / len(found.stamps) / seconds * 1e-9, 2),
+                        "GFLOP/s of its share": rate(share.flops, end - begin),
+                        "GB/s of its share": rate(share.bytes, end - begin),
                     },
                 }
             )
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def rate(amount: int, seconds: float) -> float:
+    """In 10^9 per second; 0 where the clock saw no time pass."""
+    return round(amount / seconds * 1e-9, 2) if seconds > 0 else 0.0

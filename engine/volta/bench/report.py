@@ -1,7 +1,7 @@
-"""The result of a benchmark: one JSON schema for every suite (docs/benchmarks.md), and its tables.
+"""The result of a benchmark: one JSON schema for every suite (schema.json), and its tables.
 
-All times are seconds; `work` counts operations and bytes of one run; ratios say how many times longer a
-peer took than Volta.
+All times are seconds; flops and bytes are those of one run; ratios say how many times longer a peer took
+than Volta.
 """
 
 from __future__ import annotations
@@ -15,15 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from volta.bench.machine import described
-from volta.bench.statistics import Ratio, geometric_mean
-from volta.errors import VoltaError
+from volta.bench.statistics import LEAST_PAIRS, Ratio, geometric_mean
 from volta.storage import atomic
 
 SCHEMA = "volta-bench/1"
-
-
-class ReportError(VoltaError):
-    """A result file that is missing, damaged or of another schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,7 @@ class Report:
 
 def write_json(report: Report, path: Path) -> None:
     """Atomically: a temporary name, fsync, rename."""
-    write_text(path, json.dumps(report.document(), indent=1) + "\n")
+    write_text(path, json.dumps(report.document(), indent=1, allow_nan=False) + "\n")
 
 
 def write_csv(report: Report, path: Path) -> None:
@@ -101,50 +96,16 @@ def write_csv(report: Report, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Raises CheckpointError, one line that says why; then the old file is as it was."""
-    atomic.write_text(path, text, "bench")
+    write_bytes(path, text.encode())
 
 
-def read_json(path: Path) -> Report:
-    """Raises ReportError where the file is not such a result."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ReportError(f"[bench] {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ReportError(f"[bench] {path} is not JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        given = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise ReportError(f"[bench] {path} has schema {given!r}: expected {SCHEMA!r}")
-    try:
-        return _report(document)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        what = f"{type(error).__name__} {error}"
-        raise ReportError(f"[bench] {path} is not a whole result: {what}") from error
-
-
-def _report(document: dict[str, Any]) -> Report:
-    def measurement(one: dict[str, Any]) -> Measurement:
-        sides = {
-            name: Timing(**{**timing, "seconds": tuple(map(float, timing["seconds"]))})
-            for name, timing in one["sides"].items()
-        }
-        ratios = {name: Ratio(**ratio) for name, ratio in one["ratios"].items()}
-        return Measurement(**{**one, "sides": sides, "ratios": ratios})
-
-    machine = document["machine"]
-    if not isinstance(machine, dict) or not isinstance(machine["id"], str):
-        raise ValueError("machine has no id")
-    return Report(
-        suite=str(document["suite"]),
-        command=str(document["command"]),
-        version=str(document["version"]),
-        machine=machine,
-        method=document["method"],
-        rooflines=tuple(document["rooflines"]),
-        measurements=tuple(measurement(one) for one in document["measurements"]),
-        skipped=tuple(document["skipped"]),
-    )
+def write_bytes(path: Path, content: bytes) -> None:
+    """Raises CheckpointError, one line that says why; then the old file is as it was. What is no regular file
+    (/dev/null, a pipe) is written to, not replaced."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+    else:
+        atomic.write(path, (content,), len(content), "bench")
 
 
 # --- tables ----------------------------------------------------------------------------------------
@@ -162,6 +123,11 @@ def duration(seconds: float) -> str:
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def counted(number: int, noun: str) -> str:
+    """2, "case" -> "2 cases"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def shown_ratio(ratio: Ratio) -> str:
@@ -194,7 +160,7 @@ def rows(report: Report) -> Iterable[list[str]]:
 def summary_lines(report: Report) -> list[str]:
     lines = [
         f"{peer} / Volta: geometric mean {found['geometric_mean']:.2f}, least {found['least']:.2f}, "
-        f"most {found['most']:.2f} over {found['cases']} cases"
+        f"most {found['most']:.2f} over {counted(int(found['cases']), 'case')}"
         for peer, found in report.summary().items()
     ]
     return [*lines, *(f"skipped: {line}" for line in report.skipped)]
@@ -206,8 +172,8 @@ def markdown(report: Report) -> str:
     lines = [
         f"`{report.command}`  ",
         f"{described(dict(report.machine))}  ",
-        f"{report.method.get('rounds', '?')} rounds, sides alternating; ratios are medians of pairs, with "
-        "the interval that holds the median with 95% confidence (less with fewer than 6 rounds)",
+        f"rounds: {report.method.get('rounds', '?')}; ratios are medians of pairs measured in turn, with the "
+        f"interval that holds the median with 95% confidence (less with fewer than {LEAST_PAIRS} pairs)",
         "",
         "| " + " | ".join(titles) + " |",
         "|" + "---|" * len(titles),

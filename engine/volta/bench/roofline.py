@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from volta.errors import UsageError
 from volta.ir.cost import Work
 from volta.runtime import gateway
 
@@ -76,8 +77,15 @@ def levels_of(cache_bytes: tuple[int, int, int]) -> list[tuple[str, float, int]]
     return [*found, ("memory", float("inf"), 128 * MIB)]
 
 
+def check_seconds(seconds: float) -> None:
+    """Of one sample."""
+    if not 0 < seconds <= 60:
+        raise UsageError(f"[bench] seconds is {seconds}: expected more than 0, up to 60")
+
+
 def measure(threads: int, isa: str = "auto", seconds: float = 0.01) -> Roofline:
-    """Takes a second or so."""
+    """Takes a second or so; each figure is the best of some samples of so many seconds."""
+    check_seconds(seconds)
     chosen = gateway.cpu_info().isas[-1] if isa == "auto" else isa
     peaks = {kind: gateway.probe(kind, chosen, threads, 0, seconds) or 0.0 for kind in ARITHMETIC}
     levels = []

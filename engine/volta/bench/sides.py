@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any
@@ -25,6 +29,7 @@ class Side:
         # what it prints, for when it fails; closed with the side
         self._said = TemporaryFile("w+", errors="replace")  # noqa: SIM115
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        # a session of its own: Ctrl-C comes to the parent alone, which ends the worker and what that started
         self._process = subprocess.Popen(
             [sys.executable, "-m", "volta.bench.worker", name, str(threads), kind],
             stdin=subprocess.PIPE,
@@ -32,6 +37,7 @@ class Side:
             stderr=self._said,
             text=True,
             env=environment,
+            start_new_session=True,
         )
 
     def ask(self, action: str, **request: Any) -> dict[str, Any]:
@@ -57,16 +63,36 @@ class Side:
         lines = self._said.read().strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
-    def close(self) -> None:
+    def close(self, patience: float = 10.0) -> None:
+        """Ends the worker: it has so many seconds to come to the end of its input."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # a request that it did not live to read
+                    stream.close()
         try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._said.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=patience)
+        finally:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+            self._said.close()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C comes after the block, not in it. (Signals reach Python in its main thread alone.)"""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came and callable(before):
+            before(signal.SIGINT, None)
 
 
 class Sides:
@@ -78,7 +104,8 @@ class Sides:
 
     def get(self, name: str, threads: int) -> Side:
         if (name, threads) not in self._open:
-            self._open[name, threads] = Side(name, threads, self._kind)
+            with uninterrupted():  # a worker that nobody knows yet could not be ended
+                self._open[name, threads] = Side(name, threads, self._kind)
         return self._open[name, threads]
 
     def drop(self, name: str, threads: int) -> None:
@@ -93,6 +120,5 @@ class Sides:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for side in self._open.values():
-            side.close()
-        self._open.clear()
+        while self._open:
+            self._open.popitem()[1].close(10.0 if error is None else 0.0)

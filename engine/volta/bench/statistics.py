@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+LEAST_PAIRS = 6  # 2 * 0.5**6 is the first below 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Ratio:
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """theirs / ours over pairs measured side by side.
+    """theirs / ours over pairs measured side by side. Swapping the sides inverts all three numbers: of an
+    even number of pairs the median is the geometric mean of the middle two.
 
     The interval holds the median of the distribution whatever its shape: of n sorted ratios the k-th
     lowest and k-th highest enclose it unless fewer than k lie on one side, which a fair coin decides
@@ -37,9 +38,8 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
         if wider > 1 - CONFIDENCE:
             break
         k, outside = k + 1, wider
-    return Ratio(
-        statistics.median(ratios), ratios[k - 1], ratios[count - k], max(0.0, 1 - min(1.0, outside)), count
-    )
+    median = math.sqrt(ratios[(count - 1) // 2] * ratios[count // 2])
+    return Ratio(median, ratios[k - 1], ratios[count - k], max(0.0, 1 - outside), count)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -14,21 +14,25 @@ from volta import __version__
 from volta import functions as F
 from volta.bench.cases import AbsentError
 from volta.bench.machine import machine
-from volta.bench.report import Measurement, Report
+from volta.bench.peers.training import SEED, settings
+from volta.bench.report import Measurement, Report, counted
 from volta.bench.roofline import measure
 from volta.bench.sides import Side, Sides
 from volta.bench.statistics import paired_ratio
-from volta.bench.suite import PAUSE_SECONDS, Method, Skipped, timing
-from volta.errors import VoltaError
+from volta.bench.suite import ORDER, PAUSE_SECONDS, Method, Skipped, timing
+from volta.errors import UsageError, VoltaError
 from volta.ir.cost import Work
 from volta.ir.ops import work_of
 from volta.model.config import Config
 from volta.model.transformer import tinylm
+from volta.runtime import gateway
+from volta.runtime.policy import runtime
 from volta.train.optim import Optimizer
 from volta.train.step import training_step
 
 CLOSE = {"f32": 2e-3, "bf16": 2e-2}  # relative difference of losses; both round, in different orders
 COMPARED = 20  # steps
+MOST_STEPS = 10_000
 
 
 def run(
@@ -42,8 +46,15 @@ def run(
     watch: Callable[[str], None] = lambda line: None,
 ) -> Report:
     """Alternating rounds of `steps` training steps; a sample is the median step of a round."""
+    if not 1 <= steps <= MOST_STEPS:
+        raise UsageError(f"[bench] steps is {steps}: expected 1 to {MOST_STEPS}")
+    settings(config, batch)  # refuses a batch that no run could have
+    with runtime(threads=threads) as policy:
+        gateway.resolve(policy)
+    if config.dtype not in CLOSE:
+        raise UsageError(f"[bench] dtype is {config.dtype!r}: expected one of {', '.join(CLOSE)}")
     skipped = Skipped()
-    watch(f"measuring the roofline of {threads} threads")
+    watch(f"measuring the roofline of {counted(threads, 'thread')}")
     ceiling = measure(threads)
     work = work_of_step(config, batch)
     samples: dict[str, list[float]] = {}
@@ -62,6 +73,8 @@ def run(
                 skipped.add(side, name, why)
                 continue
             ready[side], samples[side] = worker, []
+        for side in samples:
+            compared(side, losses, config.dtype)
         for round_ in range(method.rounds):
             watch(f"round {round_ + 1} of {method.rounds}")
             for side in ready if round_ % 2 == 0 else reversed(ready):
@@ -92,7 +105,7 @@ def run(
         command="volta " + shlex.join(sys.argv[1:]),
         version=__version__,
         machine=machine(),
-        method=method.document() | {"steps_per_round": steps},
+        method={"rounds": method.rounds, "steps_per_round": steps, "seed": SEED, "order": ORDER},
         rooflines=(ceiling.document(),),
         measurements=(one,),
         skipped=skipped.lines(),
@@ -100,7 +113,12 @@ def run(
 
 
 def compared(side: str, losses: dict[str, list[float]], dtype: str) -> str:
-    """The losses of the first steps must agree with Volta's."""
+    """The losses of the first steps must agree with Volta's; Volta's own, with those of each peer."""
+    if side == "volta":
+        others = [name for name in losses if name != "volta"]
+        return (
+            f"losses agree with those of {', '.join(others)}" if others else "no peer to compare losses with"
+        )
     ours, theirs = losses["volta"][:COMPARED], losses[side][:COMPARED]
     worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
     allowed = CLOSE["bf16" if dtype == "bf16" or "bf16" in side else "f32"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,16 +14,20 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from volta.bench import bits, cases, compare, infer, plot, report, roofline, suite, train
+from volta import __version__
+from volta.bench import bits, cases, infer, report, suite, train
+from volta.bench import roofline as rooflines
 from volta.bench.machine import described, machine
 from volta.bench.profile import Profile, groups
 from volta.bench.report import Report
 from volta.bench.suite import Method
 from volta.cli import output
+from volta.cli.delivery import STDOUT, deliver, print_table, settled
 from volta.errors import UsageError, VoltaError
 from volta.infer.weights import Weights
 from volta.model.config import CONFIGS, named
 from volta.runtime import gateway
+from volta.runtime.policy import MOST_THREADS, current, runtime
 
 NAME = "bench"
 HELP = "Measure: correctness in the same run, sides alternating, medians, spread and paired ratios."
@@ -35,7 +40,7 @@ Rounds = Annotated[int, typer.Option(help="Samples of each side; 6 or more give 
 Seconds = Annotated[float, typer.Option(help="Length of one sample")]
 Seed = Annotated[int | None, typer.Option(help="Of the inputs (default: a new one for every run)")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - prints it")]
-Csv = Annotated[Path | None, typer.Option("--csv", help="Write a line per side and case")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Write a line per side and case; - prints them")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown")]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Draw it (png, svg or pdf)")]
 Save = Annotated[Path | None, typer.Option("--save", help="Keep the result as a baseline")]
@@ -67,10 +72,11 @@ def gemm(
     fail: Fail = False,
 ) -> None:
     """Matrix products, f32 (N1), bf16 (N9) and int8 (N10)."""
-    shapes = [shape for size in listed(sizes) for shape in shapes_of(size)]
-    chosen = [cases.gemm(dtype, *shape) for dtype in listed(dtypes) for shape in shapes]
+    to = settled("gemm", json, csv, markdown, plot_to, save, compare_to, fail)
+    shapes = [shape for size in some("sizes", sizes) for shape in shapes_of(size)]
+    chosen = [cases.gemm(dtype, *shape) for dtype in some("dtypes", dtypes) for shape in shapes]
     found = run_cases("gemm", chosen, threads, peers, rounds, seconds, seed)
-    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+    deliver(found, to)
 
 
 def attention(
@@ -93,13 +99,14 @@ def attention(
     fail: Fail = False,
 ) -> None:
     """Causal attention and its gradients (N5)."""
+    to = settled("attention", json, csv, markdown, plot_to, save, compare_to, fail)
     chosen = [
-        cases.attention(batch, heads, number(length), width, gradient)
-        for length in listed(seq_lens)
+        cases.attention(batch, heads, number("seq-lens", length), width, gradient)
+        for length in some("seq-lens", seq_lens)
         for gradient in ((False, True) if backward else (False,))
     ]
     found = run_cases("attention", chosen, threads, peers, rounds, seconds, seed)
-    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+    deliver(found, to)
 
 
 def ops(
@@ -119,17 +126,19 @@ def ops(
     fail: Fail = False,
 ) -> None:
     """The other operations of a transformer, as shares of the roofline."""
-    kinds = listed(only) if only else list(cases.OPERATIONS)
-    chosen = [cases.op(kind, *dimensions(size, 2)) for size in listed(sizes) for kind in kinds]
+    to = settled("ops", json, csv, markdown, plot_to, save, compare_to, fail)
+    kinds = some("only", only) if only else list(cases.OPERATIONS)
+    shapes = [dimensions(size, "ROWSxWIDTH") for size in some("sizes", sizes)]
+    chosen = [cases.op(kind, *shape) for shape in shapes for kind in kinds]
     found = run_cases("ops", chosen, threads, peers, rounds, seconds, seed)
-    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+    deliver(found, to)
 
 
 def train_step(
     config: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGS)}")] = "nanogpt-cpu",
-    batch: Annotated[int, typer.Option(help="Rows (default: 12, and 8 for small)")] = 0,
+    batch: Annotated[int | None, typer.Option(help="Rows (default: 12, and 8 for small)")] = None,
     dtype: Annotated[str, typer.Option(help="Of Volta's linear layers: f32 or bf16")] = "f32",
-    threads: Annotated[int, typer.Option(help="Of every side (default: all)")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Of every side (default: all)")] = None,
     peers: Annotated[str, typer.Option(help="Comma-separated: torch, torch-compile, torch-bf16")] = "",
     rounds: Rounds = 9,
     steps: Annotated[int, typer.Option(help="Training steps per round")] = 10,
@@ -142,26 +151,28 @@ def train_step(
     fail: Fail = False,
 ) -> None:
     """A step of training: forward, backward, clipping, AdamW; losses are compared in the same run."""
-    rows = batch or (8 if config == "small" else 12)
+    to = settled("train", json, csv, markdown, plot_to, save, compare_to, fail)
+    rows = (8 if config == "small" else 12) if batch is None else batch
+    count = gateway.cpu_info().cpus if threads is None else counts(str(threads))[0]
     with watching() as watch:
         found = train.run(
             config,
             named(config, dtype=dtype),
             rows,
-            threads or gateway.cpu_info().cpus,
+            count,
             names(peers, ("torch", "torch-compile", "torch-bf16")),
             Method(rounds),
             steps,
             watch,
         )
-    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
+    deliver(found, to)
 
 
 def infer_tokens(
     config: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGS)}")] = "tiny",
     prompt: Annotated[int, typer.Option(help="Tokens read before the first is generated")] = 64,
     tokens: Annotated[int, typer.Option(help="Tokens generated after them")] = 64,
-    runs: Annotated[int, typer.Option(help="How often the whole is measured")] = 3,
+    runs: Annotated[int, typer.Option(help="How often the whole is measured")] = 7,
     warmup: Annotated[int, typer.Option(help="Runs before them that do not count")] = 1,
     threads: Annotated[int, typer.Option(help="0: as Volta chooses")] = 0,
     weights: Annotated[str, typer.Option(help="Of linear layers: f32, bf16 or int8")] = "f32",
@@ -176,13 +187,14 @@ def infer_tokens(
     fail: Fail = False,
 ) -> None:
     """Generation: latency of each token, where its time goes, what the key/value cache gains."""
+    to = settled("infer", json, csv, markdown, plot_to, save, compare_to, fail)
     chosen = Weights(weights, group, activations)
     with watching() as watch:
         found, profile = infer.run(
             config, named(config), infer.Load(prompt, tokens, runs, warmup), threads, chosen, watch
         )
-    deliver(found, json, csv, markdown, plot_to, save, compare_to, fail)
-    if json != Path("-") and not markdown:
+    deliver(found, to)
+    if to.prints_table:
         for one in found.measurements[:1]:
             output.print_rows("one token", [(name, f"{value:.6g}") for name, value in one.figures.items()])
         show_profile(profile, 12)
@@ -197,46 +209,53 @@ def roofline_command(
     json: Json = None,
 ) -> None:
     """What this machine can do at most: arithmetic, bandwidth per cache level, the cost of a barrier."""
-    sets = listed(isa) if isa else list(gateway.cpu_info().isas)
+    to = settled("roofline", json, None, False, None, None, None, False)
+    rooflines.check_seconds(seconds)
+    gateway.resolve(current())
+    sets = some("isa", isa) if isa else list(gateway.cpu_info().isas)
+    for one in sets:
+        with runtime(isa=one) as policy:
+            gateway.resolve(policy)
     found = []
     with watching() as watch:
         for count in counts(threads):
             for one in sets:
-                watch(f"{one}, {count} threads")
-                found.append(roofline.measure(count, one, seconds))
-    if json is not None:
-        write_json({"machine": machine(), "rooflines": [one.document() for one in found]}, json)
-    if json == Path("-"):
-        return
-    output.out.print(described(machine()), markup=False)
-    peaks = Table(title="peaks (a fused multiply-add is two)", title_justify="left")
-    for column in ("threads", "isa", *found[0].peaks, "barrier"):
-        peaks.add_column(column, justify="right")
-    walks = Table(title="bandwidth, GB/s: read, write, copy (read + written)", title_justify="left")
-    walks.add_column("threads", justify="right")
-    walks.add_column("isa", justify="right")
-    for level in found[0].levels:
-        walks.add_column(f"{level.name} ({output.bytes_text(level.measured_bytes)} each)", justify="right")
-    for roof in found:
-        rates = [f"{rate * 1e-9:,.1f}" if rate else "-" for rate in roof.peaks.values()]
-        peaks.add_row(str(roof.threads), roof.isa, *rates, report.duration(roof.barrier_seconds))
-        levels = [f"{x.read * 1e-9:.0f} {x.write * 1e-9:.0f} {x.copy * 1e-9:.0f}" for x in roof.levels]
-        walks.add_row(str(roof.threads), roof.isa, *levels)
-    output.out.print(peaks)
-    output.out.print("  peaks in G operations/s", style="dim")
-    output.out.print(walks)
+                watch(f"{one}, {report.counted(count, 'thread')}")
+                found.append(rooflines.measure(count, one, seconds))
+    result = Report(
+        suite="roofline",
+        command="volta " + shlex.join(sys.argv[1:]),
+        version=__version__,
+        machine=machine(),
+        method={"sample_seconds": seconds},
+        rooflines=tuple(one.document() for one in found),
+        measurements=(),
+    )
+    if to.json == STDOUT:
+        output.print_json(result.document())
+    elif to.json is not None:
+        report.write_json(result, to.json)
+    if to.prints_table:
+        show_rooflines(found)
 
 
 def bits_command(
-    peers: Peers = "",
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON")] = False,
+    peers: Annotated[str, typer.Option(help="torch, or nothing (what is missing is skipped by name)")] = "",
+    json: Json = None,
 ) -> None:
     """How many output bits change when only the way of computing them does: batch, threads, ISA, cache."""
-    result = bits.compare(["volta", *names(peers, ("torch",))])
-    if json:
-        output.print_json(result)
+    to = settled("bits", json, None, False, None, None, None, False)
+    with watching() as watch:
+        found = bits.compare(["volta", *names(peers, ("torch",))], watch)
+    if to.json == STDOUT:
+        output.print_json(found.document())
     else:
-        sys.stdout.write(bits.table(result))
+        sys.stdout.write(bits.table(found))
+        if to.json is not None:
+            report.write_text(to.json, json_module.dumps(found.document(), indent=1) + "\n")
+    differ = sum(cell["differ"] for cells in found.ways.values() if isinstance(cell := cells["volta"], dict))
+    if differ:
+        raise VoltaError(f"[bench] {differ} of Volta's elements differ: expected 0")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -253,42 +272,55 @@ COMMANDS: dict[str, Callable[..., None]] = {
 # --- arguments ---------------------------------------------------------------------------------------
 
 
+MOST_DIGITS = 18  # of a size: what fits a signed 64-bit integer
+
+
 def listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """The parts between commas, each once."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def number(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"[bench] given {text!r}: expected a whole number")
+def some(option: str, text: str) -> list[str]:
+    parts = listed(text)
+    if not parts:
+        raise UsageError(f"[bench] --{option} is {text!r}: expected at least one")
+    return parts
+
+
+def number(option: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise UsageError(
+            f"[bench] --{option} is {text!r}: expected a whole number, 1 to below 10^{MOST_DIGITS}"
+        )
     return int(text)
 
 
-def dimensions(text: str, count: int) -> tuple[int, ...]:
+def dimensions(text: str, form: str) -> tuple[int, ...]:
+    """Numbers in a form such as MxNxK."""
     parts = text.split("x")
-    if len(parts) != count or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"[bench] size is {text!r}: expected {'x'.join('NMK'[:count])}, each above 0")
+    fit = [part.isdecimal() and len(part) <= MOST_DIGITS and int(part) > 0 for part in parts]
+    if len(parts) != len(form.split("x")) or not all(fit):
+        raise UsageError(f"[bench] size is {text!r}: expected {form}, each 1 to below 10^{MOST_DIGITS}")
     return tuple(map(int, parts))
 
 
 def shapes_of(size: str) -> list[tuple[int, ...]]:
     if size == "tinylm":
-        return [dimensions(shape, 3) for shape in TINYLM_SHAPES]
-    if size.isdecimal():
-        return [(int(size),) * 3]
-    return [dimensions(size, 3)]
+        return [dimensions(shape, "MxNxK") for shape in TINYLM_SHAPES]
+    return [dimensions(size, "MxNxK") if "x" in size else (number("sizes", size),) * 3]
 
 
 def counts(threads: str) -> list[int]:
     usable = gateway.cpu_info().cpus
-    chosen = [number(part) for part in listed(threads)] or sorted({1, usable})
+    chosen = [number("threads", part) for part in some("threads", threads)] if threads else [1, usable]
     for count in chosen:
-        if not 1 <= count <= 256:
-            raise UsageError(f"[bench] threads is {count}: expected 1 to 256")
-    return chosen
+        if count > MOST_THREADS:
+            raise UsageError(f"[bench] threads is {count}: expected 1 to {MOST_THREADS}")
+    return sorted(set(chosen))
 
 
 def names(peers: str, known: Sequence[str]) -> list[str]:
-    chosen = listed(peers)
+    chosen = some("peers", peers) if peers else []
     for name in chosen:
         if name not in known:
             raise UsageError(f"[bench] peer is {name!r}: expected one of {', '.join(known)}")
@@ -322,79 +354,27 @@ def watching() -> Iterator[Callable[[str], None]]:
         yield lambda line: status.update(escape(line))
 
 
-# --- delivering --------------------------------------------------------------------------------------
+# --- tables ------------------------------------------------------------------------------------------
 
 
-def deliver(
-    found: Report,
-    json: Path | None,
-    csv: Path | None,
-    markdown: bool,
-    plot_to: Path | None,
-    save: Path | None,
-    compare_to: Path | None,
-    fail: bool,
-) -> None:
-    """Writes what was asked for, prints the table, and judges it by the baseline."""
-    if fail and compare_to is None:
-        raise UsageError("[bench] --fail-on-regression needs a baseline: give it with --compare")
-    base = report.read_json(compare_to) if compare_to is not None else None
-    for path in {json, save} - {None, Path("-")}:
-        if path is not None:
-            report.write_json(found, path)
-    if csv is not None:
-        report.write_csv(found, csv)
-    if plot_to is not None:
-        plot.draw(found, plot_to)
-    if json == Path("-"):
-        output.print_json(found.document())
-    elif markdown:
-        sys.stdout.write(report.markdown(found))
-    else:
-        show(found)
-    if base is not None:
-        judge(base, found, fail)
-
-
-def show(found: Report) -> None:
-    output.out.print(described(dict(found.machine)), markup=False, style="dim")
-    table = Table()
-    for index, title in enumerate(report.header(found)):
-        table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
-    for row in report.rows(found):
-        table.add_row(*map(escape, row))
-    output.out.print(table)
-    for line in report.summary_lines(found):
-        output.out.print(line, markup=False)
-    checks = {
-        timing.check for one in found.measurements for name, timing in one.sides.items() if name == "volta"
-    }
-    if len(checks) <= 2:
-        for line in checks:
-            output.out.print(f"checked: {line}", markup=False, style="dim")
-    else:
-        output.out.print(f"checked: all {len(found.measurements)} cases, Volta's bits too", style="dim")
-
-
-def judge(base: Report, found: Report, fail: bool) -> None:
-    why = compare.comparable(base, found)
-    if why is not None:
-        output.out.print(why, markup=False, style="yellow")
-        show(base)
-        return
-    slower = []
-    for change in compare.changes(base, found):
-        through = "by time" if change.through == "time" else f"beside {change.through}"
-        line = f"{change.name}, {change.threads} threads: {change.low:.2f} to {change.high:.2f} times as long"
-        output.out.print(f"{change.verdict}: {line}, {through}", markup=False)
-        slower += [change] if change.verdict == "slower" else []
-    left_out = compare.missing(base, found)
-    for name in left_out:
-        output.out.print(f"missing: {name} is in the baseline, not in this result", markup=False)
-    if fail and (slower or left_out):
-        raise VoltaError(
-            f"[bench] {len(slower)} cases are slower than the baseline, {len(left_out)} are missing"
-        )
+def show_rooflines(found: Sequence[rooflines.Roofline]) -> None:
+    output.out.print(described(machine()), markup=False)
+    peaks = Table(title="peaks (a fused multiply-add is two)", title_justify="left")
+    for column in ("threads", "isa", *found[0].peaks, "barrier"):
+        peaks.add_column(column, justify="right")
+    walks = Table(title="bandwidth, GB/s: read, write, copy (read + written)", title_justify="left")
+    walks.add_column("threads", justify="right")
+    walks.add_column("isa", justify="right")
+    for level in found[0].levels:
+        walks.add_column(f"{level.name} ({output.bytes_text(level.measured_bytes)} each)", justify="right")
+    for roof in found:
+        rates = [f"{rate * 1e-9:,.1f}" if rate else "-" for rate in roof.peaks.values()]
+        peaks.add_row(str(roof.threads), roof.isa, *rates, report.duration(roof.barrier_seconds))
+        levels = [f"{x.read * 1e-9:.0f} {x.write * 1e-9:.0f} {x.copy * 1e-9:.0f}" for x in roof.levels]
+        walks.add_row(str(roof.threads), roof.isa, *levels)
+    print_table(peaks)
+    output.out.print("  peaks in G operations/s", style="dim")
+    print_table(walks)
 
 
 def show_profile(found: Profile, most: int) -> None:
@@ -419,11 +399,4 @@ def show_profile(found: Profile, most: int) -> None:
     table.add_row(
         "waiting at barriers", "", report.duration(waiting), f"{waiting / found.seconds:.1%}", "", "", ""
     )
-    output.out.print(table)
-
-
-def write_json(document: dict[str, object], path: Path) -> None:
-    if path == Path("-"):
-        output.print_json(document)
-    else:
-        report.write_text(path, json_module.dumps(document, indent=1) + "\n")
+    print_table(table)

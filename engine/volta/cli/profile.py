@@ -11,13 +11,14 @@ import typer
 
 from volta import functions as F
 from volta.bench import profile as profiles
-from volta.bench import report, roofline
+from volta.bench import roofline
 from volta.cli import output
 from volta.cli.bench import show_profile, watching
 from volta.cli.loading import load_model
 from volta.errors import UsageError
 from volta.infer.generate import Generator
 from volta.infer.sample import Sampling
+from volta.storage import atomic
 from volta.train.loop import settings_of
 from volta.train.step import training_step
 from volta.transform import BoundCall
@@ -42,16 +43,19 @@ def command(
     """Show time per step and kernel, GFLOP/s, GB/s and the share of this machine's roofline."""
     if runs < 1:
         raise UsageError(f"[profile] runs is {runs}: expected at least 1")
+    if top < 0:
+        raise UsageError(f"[profile] top is {top}: expected a number of groups")
     call = training_call(run) if train else generation_call(run, batch, position)
     with watching() as watch:
         watch("measuring the roofline")
         threads = int(call.executable.signature.split("/")[2].split()[0])
         ceiling = roofline.measure(threads)
         watch(f"running {runs} times")
-        found = profiles.profile(call.executable.plan, call.run_traced, ceiling, runs)
+        keys = None if train else position + 1
+        found = profiles.profile(call.executable.plan, call.run_traced, ceiling, runs, keys)
     if trace is not None:
         names = [str(step.node) for step in call.executable.plan.steps]
-        report.write_text(trace, json_module.dumps(profiles.trace(found, names)))
+        atomic.write_text(trace, json_module.dumps(profiles.trace(found, names)) + "\n", "profile")
     if json:
         output.print_json(profiles.document(found))
         return

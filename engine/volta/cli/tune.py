@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,29 +14,42 @@ from rich.markup import escape
 from rich.table import Table
 
 from volta.bench import cases, roofline
-from volta.bench.report import duration, shown_ratio
+from volta.bench.report import duration
 from volta.cli import output
-from volta.cli.bench import dimensions, listed, watching
+from volta.cli.bench import listed, watching
 from volta.cli.profile import generation_call, training_call
+from volta.dtypes import BY_NAME
 from volta.errors import UsageError
+from volta.ir.graph import Graph, GraphBuilder
 from volta.plan.steps import Step
 from volta.runtime import gateway
-from volta.runtime.policy import Policy, current
-from volta.transform import compile
-from volta.tune.search import Found, tune
+from volta.runtime.gateway import Executable
+from volta.runtime.policy import Policy, current, runtime
+from volta.tune.search import Found, expect_room, tune
 
 NAME = "tune"
 HELP = "Search how matmuls are best cut up on this processor. No choice changes a bit of any result."
 ENOUGH = 1.05  # a search that gains less says that the default was right
+DEFAULT = gateway.Blocks()  # as an entry: there is none
 
 Runs = Annotated[int, typer.Option(help="Samples of the best and of the default, pair by pair (6 at least)")]
-Threads = Annotated[int, typer.Option(help="0: all that this process may use")]
+Threads = Annotated[int, typer.Option(help="0: as many as Volta would take for each product")]
 Isa = Annotated[str, typer.Option(help="Instruction set (default: the best of this machine)")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON")]
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One product to tune, under the instruction set and threads that its program runs with."""
+
+    key: str
+    step: Step
+    isa: str
+    threads: int
+
+
 def matmul(
-    dim: Annotated[int, typer.Option(help="A cube of this size")] = 0,
+    dim: Annotated[int | None, typer.Option(help="A cube of this size")] = None,
     shapes: Annotated[str, typer.Option(help="Comma-separated MxNxK")] = "",
     dtype: Annotated[str, typer.Option(help="f32, bf16 or int8")] = "f32",
     runs: Runs = 7,
@@ -43,18 +58,20 @@ def matmul(
     json: Json = False,
 ) -> None:
     """Tune matrix products of given sizes."""
-    sizes = [dimensions(shape, 3) for shape in listed(shapes)] + ([(dim,) * 3] if dim else [])
-    if not sizes:
+    products = [product(shape) for shape in listed(shapes)]
+    if dim is not None:
+        if dim < 1:
+            raise UsageError(f"[tune] --dim is {dim}: expected a whole number above 0")
+        products.append((dim, dim, dim))
+    if not products:
         raise UsageError("[tune] no size was given: expected --dim N or --shapes MxNxK,..")
-    steps: dict[str, Step] = {}
-    chosen, count = target(isa, threads)
-    for size in sizes:
-        case = cases.gemm(dtype, *size)
-        plan = gateway.plan(
-            compile(case.volta).traced(*case.tensors(case.arrays(0))).graph, Policy(threads=count, isa=chosen)
-        )
-        steps |= gateway.matmul_keys(plan, chosen, count)
-    search(steps, chosen, count, runs, json)
+    policy = target(isa, threads, runs)
+    work: list[Work] = []
+    for sizes in products:
+        graph = graph_of(dtype, *sizes)
+        expect_room("x".join(map(str, sizes)), graph)
+        work += work_of(gateway.compile(graph, policy))
+    search(work, runs, json)
 
 
 def model(
@@ -67,96 +84,186 @@ def model(
     json: Json = False,
 ) -> None:
     """Tune every matrix product of a model's training step and of its generation."""
-    chosen, count = target(isa, threads)
-    steps: dict[str, Step] = {}
-    if train:
-        steps |= gateway.matmul_keys(training_call(run).executable.plan, chosen, count)
-    if generate:
-        executable = generation_call(run, 1, 0).executable
-        own = int(executable.signature.split("/")[2].split()[0])  # a small program runs on one thread
-        if own == count:
-            steps |= gateway.matmul_keys(executable.plan, chosen, count)
-    search(steps, chosen, count, runs, json)
+    policy = target(isa, threads, runs)
+    work: list[Work] = []
+    with runtime(isa=policy.isa, threads=policy.threads):
+        if train:
+            work += work_of(training_call(run).executable)
+        if generate:
+            work += work_of(generation_call(run, 1, 0).executable)
+    if not work:
+        raise UsageError(
+            f"[tune] {run}: nothing of it was chosen that has blocks: expected --train or --generate"
+        )
+    search(work, runs, json)
 
 
 def show(json: Json = False) -> None:
     """The table of this processor."""
-    table, path = gateway.tuned_table(), gateway.tuned_path()
+    entries, path = entries_in_use(), gateway.tuned_path()
     if json:
-        blocks = {key: asdict(value) for key, value in table.blocks.items()}
+        blocks = {key: asdict(value) for key, value in entries.items()}
         output.print_json({"path": str(path), "blocks": blocks})
         return
-    output.out.print(f"{path}: {len(table.blocks)} entries", markup=False)
-    for key, value in table.blocks.items():
-        output.out.print(
-            f"  {key}: {value.gain:.2f} times the default's speed, {described(value)}", markup=False
-        )
+    output.out.print(f"{path}: {counted(len(entries), 'entry', 'entries')}", markup=False)
+    if not entries:
+        return
+    shown = Table()
+    for column in ("product", "gain", BLOCKS):
+        shown.add_column(column, overflow="fold")
+    for key, value in entries.items():
+        shown.add_row(escape(in_lines(key)), f"{value.gain:.2f}", escape(described(value)))
+    output.out.print(shown)
 
 
 def clear() -> None:
     """Forget what was tuned for this processor."""
-    output.out.print(f"removed {gateway.clear_tuned()}", markup=False)
+    there = gateway.tuned_path().exists()
+    path = gateway.clear_tuned()
+    output.out.print(f"removed {path}" if there else f"nothing was tuned: no {path}", markup=False)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"matmul": matmul, "model": model, "show": show, "clear": clear}
 
 
-def target(isa: str, threads: int) -> tuple[str, int]:
-    """The instruction set and threads that are tuned for."""
+# --- what is tuned -----------------------------------------------------------------------------------
+
+
+def product(shape: str) -> tuple[int, ...]:
+    """m, n, k."""
+    parts = shape.split("x")
+    if len(parts) != 3 or not all(re.fullmatch("0*[1-9][0-9]{0,99}", part) for part in parts):
+        raise UsageError(f"[tune] shape is {shape!r}: expected MxNxK, whole numbers above 0")
+    return tuple(map(int, parts))
+
+
+def graph_of(dtype: str, m: int, n: int, k: int) -> Graph:
+    """[m, k] by [k, n]; int8: with one scale for each column."""
+    case = cases.gemm(dtype, m, n, k)  # which refuses what is no size or no dtype
+    build = GraphBuilder()
+    names = ("a", "b", "scale")
+    inputs = [
+        build.input(name, one.shape, BY_NAME[one.dtype])
+        for name, one in zip(names, case.inputs, strict=False)
+    ]
+    return build.freeze([build.add("quantized_matmul" if dtype == "int8" else "matmul", inputs)])
+
+
+def target(isa: str, threads: int, runs: int) -> Policy:
+    """The instruction set and threads that are tuned for. Refuses early what would fail late: runs, a cache
+    directory that cannot be written."""
+    if runs < 1:
+        raise UsageError(f"[tune] runs is {runs}: expected at least 1")
+    gateway.keep_tuned({})
+    entries_in_use()
     policy = current()
-    chosen = isa if isa != "auto" else policy.isa
-    backend = gateway.resolve(Policy(isa=chosen, threads=threads or policy.threads))
-    _, name, count, *_ = backend.target.signature.split("/")
+    chosen = Policy(isa=isa if isa != "auto" else policy.isa, threads=threads or policy.threads)
+    name = gateway.resolve(chosen).target.signature.split("/")[1]
     if name == "ref":
         raise UsageError("[tune] isa is ref: the plain reference has no blocks to choose")
-    return name, int(count.split()[0])
+    return Policy(isa=name, threads=chosen.threads)
 
 
-def search(steps: Mapping[str, Step], isa: str, threads: int, runs: int, json: bool) -> None:
-    """Tunes each product and keeps what is faster; what is found before Ctrl-C is kept."""
+def work_of(executable: Executable) -> list[Work]:
+    """The products of a program. Its signature tells what it runs with: a small one has one thread."""
+    _, isa, count, *_ = executable.signature.split("/")
+    threads = int(count.split()[0])
+    return [
+        Work(key, step, isa, threads)
+        for key, step in gateway.matmul_keys(executable.plan, isa, threads).items()
+    ]
+
+
+# --- the search --------------------------------------------------------------------------------------
+
+
+def search(work: Sequence[Work], runs: int, json: bool) -> None:
+    """Tunes each product; what is faster is kept at once, so that Ctrl-C loses one product at most."""
+    products = {one.key: one for one in work}.values()
+    known = entries_in_use()
     found: list[Found] = []
-    entries: dict[str, Any] = {}
+    skipped: list[str] = []
+    path: Path | None = None
+    ceilings: dict[tuple[int, str], roofline.Roofline] = {}
     try:
         with watching() as watch:
-            watch("measuring the roofline")
-            ceiling = roofline.measure(threads, isa)
-            for key, step in steps.items():
-                one = tune(key, step, isa, threads, ceiling, runs, watch)
-                found.append(one)
-                if one.best is not None:
-                    entries[key] = one.best
-    finally:
-        path = gateway.keep_tuned(entries) if entries else None
+            for number, one in enumerate(products, start=1):
+                where = one.threads, one.isa
+                if where not in ceilings:
+                    watch(f"measuring the roofline of {one.isa}, {counted(one.threads, 'thread')}")
+                    ceilings[where] = roofline.measure(*where)
+                watch(f"{number} of {len(products)}: {one.key}")
+                best = tune(one.key, one.step, one.isa, one.threads, ceilings[where], runs)
+                if best is None:
+                    skipped.append(one.key)
+                    continue
+                if best.best is not None:
+                    path = gateway.keep_tuned({one.key: best.best})
+                elif one.key in known:
+                    gateway.keep_tuned({one.key: DEFAULT})
+                found.append(best)
+    except KeyboardInterrupt:
+        kept = sum(one.best is not None for one in found)
+        output.err.print(
+            f"stopped after {len(found)} of {counted(len(products), 'product')}: {kept} of them in the table",
+            markup=False,
+        )
+        raise
     if json:
-        output.print_json(document(found, path))
+        output.print_json(document(found, skipped, path))
         return
-    table = Table()
-    for column in ("product", "default", "default / best", "best", "timed"):
-        table.add_column(column, justify="right" if column == "timed" else "left", overflow="fold")
-    for one in found:
-        best = described(one.best) if one.best is not None else "the default"
-        counts = f"{one.tried} of {one.all}"
-        table.add_row(escape(one.key), duration(one.seconds), shown_ratio(one.gain), best, counts)
-    output.out.print(table)
-    output.out.print(verdict(found), markup=False)
+    if found:
+        show_found(found)
+    for key in skipped:
+        output.out.print(f"skipped, its layout cannot be run alone: {key}", markup=False)
     if path is not None:
         output.out.print(f"kept in {path}: matmul uses it from now on", markup=False)
 
 
-def verdict(found: list[Found]) -> str:
+def entries_in_use() -> Mapping[str, gateway.Blocks]:
+    """This processor's table; why a file is not used is one line on standard error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = gateway.tuned_table()
+    for warning in caught:
+        output.err.print(f"volta: {warning.message}", markup=False)
+    return table.blocks
+
+
+# --- what is printed ---------------------------------------------------------------------------------
+
+BLOCKS = "tile kc/mc/nc"
+
+
+def show_found(found: Sequence[Found]) -> None:
+    table = Table()
+    for column in ("product", "default", "gain", BLOCKS, "timed"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        best = described(one.best) if one.best is not None else "the default"
+        gain = f"{one.gain.median:.2f}\n{one.gain.low:.2f} to {one.gain.high:.2f}"
+        counts = f"{one.tried}\nof {one.all}"
+        table.add_row(escape(in_lines(one.key)), duration(one.seconds), gain, escape(best), counts)
+    output.out.print(table)
+    output.out.print(verdict(found), markup=False)
+
+
+def verdict(found: Sequence[Found]) -> str:
     """Whether the search gained 5% somewhere, or how near the default is to the best."""
     gains = [one.gain.median for one in found if one.best is not None]
     if gains and max(gains) >= ENOUGH:
-        return f"{len(gains)} of {products(found)} are faster, the most by {max(gains) - 1:.1%}"
+        share = f"{len(gains)} of {counted(len(found), 'product')}"
+        return f"faster than the default: {share}, the most by {max(gains) - 1:.1%}"
     most = max((max(1.0, one.gain.median) for one in found), default=1.0)
-    return f"the default is within {most - 1:.1%} of the best of the grid for {products(found)}"
+    near = f"within {most - 1:.1%} of the best of the grid"
+    return f"the default is {near} for {counted(len(found), 'product')}"
 
 
-def products(found: list[Found]) -> str:
-    return f"{len(found)} product{'s' * (len(found) != 1)}"
+def counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def document(found: list[Found], path: Path | None) -> dict[str, Any]:
+def document(found: Sequence[Found], skipped: Sequence[str], path: Path | None) -> dict[str, Any]:
     return {
         "path": str(path) if path is not None else None,
         "verdict": verdict(found),
@@ -171,13 +278,28 @@ def document(found: list[Found], path: Path | None) -> dict[str, Any]:
             }
             for one in found
         ],
+        "skipped": list(skipped),
     }
 
 
+def in_lines(key: str) -> str:
+    """A key in short lines: dtypes and sizes, a's layout, b's and its groups, instruction set and threads."""
+    sizes, a, rest = re.split(" a | b ", key, maxsplit=2)
+    *b, isa, threads, _ = rest.split(" ")
+    return f"{sizes}\na {a}\nb {' '.join(b)}\n{isa}, {counted(int(threads), 'thread')}"
+
+
+COPIES = {1: "B in place", 2: "B copied", 4: "A in place", 8: "A copied"}  # csrc/cpu/matmul_problem.h
+
+
 def described(blocks: gateway.Blocks) -> str:
-    threads = f", {blocks.threads} threads" if blocks.threads else ""
-    copies = f", copies {blocks.copies}" if blocks.copies else ""
-    return (
-        f"{blocks.tile.split('_')[2]}, K {blocks.kc}, M {blocks.mc}, N {blocks.nc}, "
-        f"{blocks.ahead - 1} ahead{copies}{threads}"
-    )
+    """In short lines: the tile, kc/mc/nc, and what else is not left to the kernel (-: its own choice)."""
+    tile = blocks.tile.split("_")[2] if blocks.tile else "-"
+    sizes = "/".join(str(size or "-") for size in (blocks.kc, blocks.mc, blocks.nc))
+    lines = [tile, sizes]
+    if blocks.ahead:
+        lines.append(f"{blocks.ahead - 1} ahead")
+    lines += [word for bit, word in COPIES.items() if blocks.copies & bit]
+    if blocks.threads:
+        lines.append(counted(blocks.threads, "thread"))
+    return "\n".join(lines)

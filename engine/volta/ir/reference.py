@@ -23,8 +23,8 @@ f32 = np.float32
 
 
 def constant(*, value: Array) -> Array:
-    """Exact in float64."""
-    return value if value.dtype == np.int32 else value.astype(np.float64)
+    """Integers as they are; f32 is exact in float64."""
+    return value if value.dtype.kind == "i" else value.astype(np.float64)
 
 
 # --- elementwise: one operand ---------------------------------------------------------------------
@@ -257,7 +257,7 @@ def quantized_matmul(a: Array, w: Array, scale: Array) -> Array:
 
 def quantize(x: Array, *, groups: int) -> tuple[Array, Array]:
     """The contract's very steps, which are f32: what lies between two integers depends on them."""
-    rows = np.asarray(x, np.float32).reshape(*x.shape[:-1], groups, -1)
+    rows = np.asarray(x, np.float32).reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
     m = np.max(np.abs(rows), axis=-1, keepdims=True, initial=np.float32(0))
     inverse = np.float32(127) / m
     inverse = np.where(np.isfinite(inverse), inverse, np.float32(0))

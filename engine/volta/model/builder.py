@@ -113,7 +113,7 @@ class ModelBuilder:
 
         dtype bf16: both factors are rounded to it (N9). Weights that are given as int8, "NAME.weight.q"
         [width, C] with "NAME.weight.scale" [width, groups], multiply x as it is, or with dtype int8 x
-        rounded row by row (N10).
+        rounded row by row (N10). The parameter that is declared is the f32 weight they are made from.
         """
         y = self._product(f"{name}.weight", x, width, std, dtype)
         return F.add(y, self.parameter(f"{name}.bias", (width,), Constant(0.0))) if bias else y
@@ -125,8 +125,9 @@ class ModelBuilder:
                 return F.quantized_matmul(x, F.transpose(q), F.transpose(scale))
             rounded, steps = F.quantize(x)
             return F.multiply(F.quantized_matmul(rounded, F.transpose(q), F.transpose(scale)), steps)
-        if dtype == "int8":
-            raise UsageError(f"[model] dtype is int8, and {name} is not: quantize the weights first")
+        if dtype == "int8" and self._values is not None:
+            full = ".".join((*self._scope, name))
+            raise UsageError(f"[model] dtype is int8, and {full} is not: quantize the weights first")
         weight = self.parameter(name, (x.shape[-1], width), Normal(std))
         if dtype == "bf16":
             return F.matmul(F.astype(x, "bf16"), F.astype(weight, "bf16"))

@@ -7,7 +7,7 @@ Sizes: m n k of the product; mr x nr the register tile; kc, mc, nc the blocks fo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -36,8 +36,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One product. kind: f32, bf16 or i8; a_rows, b_rows: whether rows of it have unit stride; step: what a
-    K block is a multiple of (32; a group of int8)."""
+    """One product. kind: f32, bf16 or i8; a_rows, b_rows: whether a tile may read it in place, rows of it
+    having unit stride and B being f32; step: what a K block is a multiple of (32; a group of int8)."""
 
     kind: str
     m: int
@@ -49,8 +49,8 @@ class Problem:
 
 
 def candidates(problem: Problem, tiles: tuple[Tile, ...], threads: int) -> Iterator[Blocks]:
-    """The grid: K, M and N blocks, register tiles, copies and threads; those that cut this product up in the
-    same way appear once."""
+    """The grid, with the default's prefetch distance: K, M and N blocks, register tiles, copies and threads;
+    those that cut this product up in the same way appear once."""
     seen: set[tuple[object, ...]] = set()
     for tile, kc, mc, nc, copies, count in product(
         tiles, K_BLOCKS, M_BLOCKS, N_BLOCKS, copies_of(problem), range(1, threads + 1)
@@ -61,6 +61,26 @@ def candidates(problem: Problem, tiles: tuple[Tile, ...], threads: int) -> Itera
         if (cut := cut_of(problem, blocks, tile)) not in seen:
             seen.add(cut)
             yield blocks
+
+
+def default(tiles: tuple[Tile, ...], threads: int) -> Blocks:
+    """The kernel's own choice, spelled out: what the first of the tiles has in csrc/cpu/matmul_tiles.def."""
+    first = tiles[0]
+    return made(first, first.kc, first.mc, first.nc, 0, threads, threads)
+
+
+def shortlist(
+    problem: Problem, tiles: tuple[Tile, ...], threads: int, ceiling: Roofline, keep: int
+) -> tuple[list[Blocks], int]:
+    """What is worth timing: the default, what differs from it in one choice, and of the grid the `keep` that
+    the model finds best; each cut once. And the size of the grid, prefetch distances included."""
+    by_name = {tile.name: tile for tile in tiles}
+    every = sorted(
+        candidates(problem, tiles, threads),
+        key=lambda blocks: cost(problem, blocks, by_name[blocks.tile], threads, ceiling),
+    )
+    near = neighbours(problem, default(tiles, threads), tiles, threads)
+    return once(problem, [*near, *every[:keep]], tiles), len(every) * len(AHEAD)
 
 
 def made(tile: Tile, kc: int, mc: int, nc: int, copies: int, count: int, threads: int) -> Blocks:
@@ -86,7 +106,7 @@ def copies_of(problem: Problem) -> list[int]:
 
 
 def neighbours(problem: Problem, blocks: Blocks, tiles: tuple[Tile, ...], threads: int) -> list[Blocks]:
-    """The blocks and what differs from them in one choice alone."""
+    """The blocks, first, and what differs from them in one choice alone; each cut once."""
     own = next(tile for tile in tiles if tile.name == blocks.tile)
     found = [blocks]
     found += [replace(blocks, kc=kc) for kc in K_BLOCKS]
@@ -98,10 +118,16 @@ def neighbours(problem: Problem, blocks: Blocks, tiles: tuple[Tile, ...], thread
     for tile in tiles:
         wide = max(tile.nr, blocks.nc // tile.nr * tile.nr)
         found.append(replace(blocks, tile=tile.name, mc=max(blocks.mc, tile.mr), nc=wide))
-    by_cut = {
-        cut_of(problem, one, next(t for t in tiles if t.name == one.tile)): one for one in reversed(found)
-    }
-    return list(by_cut.values())[::-1]
+    return once(problem, found, tiles)
+
+
+def once(problem: Problem, found: Iterable[Blocks], tiles: tuple[Tile, ...]) -> list[Blocks]:
+    """The first of those that cut the product up in the same way."""
+    by_name = {tile.name: tile for tile in tiles}
+    by_cut: dict[tuple[object, ...], Blocks] = {}
+    for blocks in found:
+        by_cut.setdefault(cut_of(problem, blocks, by_name[blocks.tile]), blocks)
+    return list(by_cut.values())
 
 
 def cost(problem: Problem, blocks: Blocks, tile: Tile, threads: int, ceiling: Roofline) -> float:

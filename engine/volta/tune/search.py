@@ -1,14 +1,16 @@
 """Times the candidates that the model leaves and keeps what is surely faster than the default.
 
-Candidates take turns in rounds, in an order that turns round; after each round the slower half goes. What
-is left runs beside the default, pair by pair.
+Candidates take turns in rounds, in an order that turns round; after each round the slower half goes. The
+neighbours of the last three compete in the same way; the winner runs beside the default, pair by pair.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,18 +18,21 @@ import numpy as np
 from volta.bench.roofline import Roofline
 from volta.bench.statistics import Ratio, paired_ratio
 from volta.dtypes import BY_NAME, bfloat16_from_float32
-from volta.errors import UsageError
-from volta.ir.graph import Graph, GraphBuilder
+from volta.errors import UsageError, VerifyError
+from volta.ir.graph import Graph, GraphBuilder, Node
+from volta.plan.layout import View
 from volta.plan.steps import Step
 from volta.runtime import gateway
 from volta.runtime.gateway import Blocks, Session
+from volta.runtime.policy import Policy
 from volta.tune import grid
 from volta.tune.grid import Problem, Tile
 
 KEPT = 40  # candidates that the model leaves, beside those near the default
 SAMPLE_SECONDS = 0.004
 WORTH = 1.01  # a table entry must gain at least so much
-COPIES_BYTES = 8 << 20
+COPIES_BYTES = 8 << 20  # sets of operands take turns, so that small ones do not stay in L1
+HELD_BYTES = 1 << 30  # outputs and arenas of the candidates that are kept compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,80 +53,102 @@ def problem_of(step: Step) -> Problem:
     """The product of a matmul step."""
     first = step.ints[0]
     out, a, b = step.operands[0], step.operands[first], step.operands[first + 1]
-    kind = "f32" if a.dtype.name == "f32" else a.dtype.name
-    groups = step.operands[first + 2].shape[0] if step.kernel == "matmul_scaled" else 1
-    group = a.shape[1] // groups
-    m, n = out.shape
-    by_rows = a.strides[1] == 1, b.strides[1] == 1
-    return Problem(kind, m, n, a.shape[1], *by_rows, group if groups > 1 else 32)
+    (m, n), k = out.shape, a.shape[1]
+    scaled = step.kernel == "matmul_scaled"
+    group = k // step.operands[first + 2].shape[0] if scaled else 32  # K blocks hold whole groups
+    in_place = b.dtype.name == "f32" and b.strides[1] == 1
+    return Problem(a.dtype.name, m, n, k, a.strides[1] == 1, in_place, group)
 
 
-def graph_of(step: Step) -> Graph:
-    """A graph of this one product, over operands laid out as the step's."""
+def graph_of(step: Step) -> Graph | None:
+    """A graph of this one product, over operands laid out as the step's; None where slices and transposes
+    of a whole array do not lie so."""
     first = step.ints[0]
-    a, b = step.operands[first], step.operands[first + 1]
     build = GraphBuilder()
-
-    def operand(name: str, shape: tuple[int, ...], dtype: str, by_rows: bool) -> object:
-        stored = shape if by_rows else shape[::-1]
-        node = build.input(name, stored, BY_NAME[dtype])
-        return node if by_rows else build.add("transpose", (node,), {"axes": (1, 0)})
-
-    left = operand("a", a.shape, a.dtype.name, a.strides[1] == 1)
-    right = operand("b", b.shape, b.dtype.name, b.strides[1] == 1)
+    factors = [_laid_out(build, name, step.operands[first + i]) for i, name in enumerate("ab")]
+    if None in factors:
+        return None
+    inputs = [node for node in factors if node is not None]
     if step.kernel == "matmul":
-        return build.freeze([build.add("matmul", (left, right))])  # type: ignore[arg-type]
-    scale = build.input("scale", step.operands[first + 2].shape, BY_NAME["f32"])
-    return build.freeze([build.add("quantized_matmul", (left, right, scale))])  # type: ignore[arg-type]
+        return build.freeze([build.add("matmul", inputs)])
+    inputs.append(build.input("scale", step.operands[first + 2].shape, BY_NAME["f32"]))
+    return build.freeze([build.add("quantized_matmul", inputs)])
 
 
-def tune(
-    key: str,
-    step: Step,
-    isa: str,
-    threads: int,
-    ceiling: Roofline,
-    runs: int,
-    watch: Callable[[str], None] = lambda line: None,
-) -> Found:
-    """Searches the blocks of one product; every candidate's result has the default's very bits."""
+def _laid_out(build: GraphBuilder, name: str, view: View) -> Node | None:
+    """An operand of the view's shape and strides: some columns of an input, or those transposed."""
+    by_rows = view.strides[1] == 1
+    if not by_rows and view.strides[0] != 1:
+        return None
+    (rows, columns), pitch = (view.shape, view.strides[0]) if by_rows else (view.shape[::-1], view.strides[1])
+    if pitch < columns and rows > 1:
+        return None
+    node = build.input(name, (rows, max(pitch, columns)), BY_NAME[view.dtype.name])
+    if pitch > columns:
+        node = build.add("slice", (node,), {"start": (0, 0), "stop": (rows, columns), "step": (1, 1)})
+    return node if by_rows else build.add("transpose", (node,), {"axes": (1, 0)})
+
+
+def usable_tiles(step: Step, kind: str, isa: str) -> tuple[Tile, ...]:
+    """The register tiles that this step can run with, the default first."""
+    tiles = tuple(Tile(t.name, t.mr, t.nr, t.kc, t.mc, t.nc) for t in gateway.register_tiles(kind, isa))
+    if step.kernel == "matmul_scaled" and kind == "f32":  # tiles with scales are at most two vectors wide
+        tiles = tuple(tile for tile in tiles if tile.nr <= 2 * min(each.nr for each in tiles))
+    return tiles
+
+
+def tune(key: str, step: Step, isa: str, threads: int, ceiling: Roofline, runs: int) -> Found | None:
+    """Searches the blocks of one product; every candidate's result has the default's very bits. None where
+    the product cannot be run alone in its layout."""
     if runs < 1:
         raise UsageError(f"[tune] runs is {runs}: expected at least 1")
     problem, graph = problem_of(step), graph_of(step)
-    tiles = tuple(
-        Tile(t.name, t.mr, t.nr, t.kc, t.mc, t.nc) for t in gateway.register_tiles(problem.kind, isa)
-    )
-    if step.kernel == "matmul_scaled" and problem.kind == "f32":
-        tiles = tiles[:1]  # tiles with scales are at most two vectors wide
-    by_name = {tile.name: tile for tile in tiles}
-    every = list(grid.candidates(problem, tiles, threads))
-    every.sort(key=lambda blocks: grid.cost(problem, blocks, by_name[blocks.tile], threads, ceiling))
-    first = tiles[0]
-    plain = grid.made(first, first.kc, first.mc, first.nc, 0, threads, threads)  # the default, spelled out
-    chosen = [*grid.neighbours(problem, plain, tiles, threads), *every[:KEPT]]
+    if graph is None or key not in gateway.matmul_keys(
+        gateway.plan(graph, Policy(threads=threads, isa=isa)), isa, threads
+    ):
+        return None
+    tiles = usable_tiles(step, problem.kind, isa)
+    chosen, size = grid.shortlist(problem, tiles, threads, ceiling, KEPT)
     arrays = [operands(graph, index) for index in range(copies(graph))]
     bench = Bench(graph, isa, threads, key, arrays)
-    watch(f"{key}: {len(chosen)} of {len(every)} candidates, and what is near the best")
     left = bench.halve(chosen, 3)
     around = [near for blocks in left for near in grid.neighbours(problem, blocks, tiles, threads)]
-    best = bench.halve(around, 1)[0]
+    best = bench.halve(grid.once(problem, around, tiles), 1)[0]
     ours, theirs = bench.pairs(best, None, max(6, runs))
     ratio = paired_ratio(ours, theirs)
-    worth = ratio.median >= WORTH and ratio.low > 1.0
     return Found(
         key,
         problem,
         float(np.median(theirs)),
         ratio,
-        replace(best, gain=round(ratio.median, 4)) if worth else None,
+        replace(best, gain=round(ratio.median, 4)) if worth(ratio) else None,
         bench.timed,
-        len(every),
+        size,
     )
 
 
+def worth(ratio: Ratio) -> bool:
+    """Is the best surely faster than the default, and by enough for an entry?"""
+    return ratio.median >= WORTH and ratio.low > 1.0
+
+
+def expect_room(name: str, graph: Graph) -> None:
+    """Raises UsageError where operands, and the results of some candidates, fill this machine's memory."""
+    needed = held_bytes(graph) + 2 * sum(node.type.nbytes for node in graph.outputs)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory // 2:
+        raise UsageError(
+            f"[tune] {name} needs {needed / 2**30:.1f} GiB: expected up to half of the "
+            f"{memory / 2**30:.1f} GiB of this machine"
+        )
+
+
+def held_bytes(graph: Graph) -> int:
+    return sum(node.type.nbytes for node in (*graph.inputs, *graph.outputs))
+
+
 def copies(graph: Graph) -> int:
-    held = sum(node.type.nbytes for node in (*graph.inputs, *graph.outputs))
-    return max(1, min(8, math.ceil(COPIES_BYTES / held)))
+    return max(1, min(8, math.ceil(COPIES_BYTES / held_bytes(graph))))
 
 
 def operands(graph: Graph, seed: int) -> list[np.ndarray]:
@@ -137,37 +164,57 @@ def operands(graph: Graph, seed: int) -> list[np.ndarray]:
 
 
 class Bench:
-    """The candidates of one product, each compiled once."""
+    """The candidates of one product, compiled when they are first run. None: the default, whose result all
+    others must have."""
 
     def __init__(
         self, graph: Graph, isa: str, threads: int, key: str, arrays: Sequence[list[np.ndarray]]
     ) -> None:
         self._graph, self._isa, self._threads, self._key = graph, isa, threads, key
         self._arrays = arrays
-        self._ready: dict[Blocks | None, list[Session]] = {}
-        self._expected: bytes | None = None
+        self._ready: OrderedDict[Blocks | None, list[Session]] = OrderedDict()
+        self._tried: set[Blocks] = set()
         self._turn = 0
-        self.timed = 0
+        self._room = 1  # how many are held
+        self._expected: np.ndarray | None = None
+        self.sessions(None)
+
+    @property
+    def timed(self) -> int:
+        return len(self._tried)
 
     def sessions(self, blocks: Blocks | None) -> list[Session]:
-        if blocks not in self._ready:
-            table = {} if blocks is None else {self._key: blocks}
-            executable = gateway.compile_tuned(self._graph, self._isa, self._threads, table)
-            made = [executable.bind(arrays) for arrays in self._arrays]
-            made[0].run()
-            result = made[0].outputs[0].tobytes()
-            if self._expected is None:
-                self._expected = result
-            if result != self._expected:
-                raise AssertionError(f"[tune] {blocks} changes the bits of {self._key}: a kernel is wrong")
-            self._ready[blocks] = made
-            self.timed += blocks is not None
-        return self._ready[blocks]
+        if blocks in self._ready:
+            self._ready.move_to_end(blocks)
+            return self._ready[blocks]
+        while len(self._ready) >= self._room:
+            self._ready.popitem(last=False)
+        table = {} if blocks is None else {self._key: blocks}
+        executable = gateway.compile_tuned(self._graph, self._isa, self._threads, table)
+        made = [executable.bind(arrays) for arrays in self._arrays]
+        made[0].run()
+        self._check(blocks, made[0].outputs[0])
+        held = executable.nbytes + sum(output.nbytes for one in made for output in one.outputs)
+        self._room = max(1, HELD_BYTES // held)
+        self._ready[blocks] = made
+        return made
+
+    def _check(self, blocks: Blocks | None, result: np.ndarray) -> None:
+        bits = result.view(np.uint32)
+        if self._expected is None:
+            self._expected = bits.copy()
+        if blocks is None or blocks in self._tried:
+            return
+        if not np.array_equal(bits, self._expected):
+            raise VerifyError("tune", f"{blocks} changes the bits of {self._key}: a kernel is wrong")
+        self._tried.add(blocks)
 
     def sample(self, blocks: Blocks | None) -> float:
-        """Seconds per run, over about SAMPLE_SECONDS."""
+        """Seconds per run, over about SAMPLE_SECONDS; of one run where that takes long."""
         sessions = self.sessions(blocks)
         once = max(self._run(sessions, 1), 1e-7)
+        if once > 10 * SAMPLE_SECONDS:
+            return once
         return self._run(sessions, max(1, int(SAMPLE_SECONDS / once)))
 
     def _run(self, sessions: Sequence[Session], count: int) -> float:

@@ -1,37 +1,46 @@
 """Blocks that a search found for this processor: where they are kept, how they are read, which step they fit.
 
 A table belongs to one processor and one version of the kernels. It can only change how a matmul is cut up,
-never a bit: every setting passes the kernel's own checks again. A table that is damaged or of another
-processor is reported and ignored. Writers hold a lock, read the table again and replace it atomically, so
-several processes and threads may tune at once.
+never a bit, and what no kernel takes is refused when it is written and when it is read. A table that is
+damaged or of another processor is reported and ignored, whole. Writers hold a lock, read the table again and
+replace it atomically, so several processes and threads may tune at once. docs/matmul_tuning.md tells more.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
+import stat
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from volta.backends.cpu import native
-from volta.errors import VoltaError
+from volta.errors import CheckpointError, UsageError, VoltaError
 from volta.plan.layout import View
 from volta.plan.steps import Step
 from volta.storage import atomic
 
 SCHEMA = "volta-tuned/1"
 MATMULS = ("matmul", "matmul_scaled")
-LARGEST_BLOCK = 1 << 20
+LARGEST_BLOCK = 1 << 20  # settings_hold in csrc/cpu/matmul.c
+LARGEST_FILE = 16 << 20  # bytes; an entry has about 250
+NUMBERS = ("kc", "mc", "nc", "ahead", "copies", "threads")
+KEY = re.compile(
+    r"(?P<a>f32|bf16|i8) x (?P<b>f32|bf16|i8) \d+x\d+x\d+ a \S+ b \S+(?P<scaled> \d+ groups)? "
+    r"(?P<isa>\w+) \d+ threads",
+    re.ASCII,
+)  # what key_of makes
 
 
 class TunedWarning(UserWarning):
@@ -59,6 +68,9 @@ class Blocks:
             return ()
         first = found[0].id if found else 0
         return (first, self.kc, self.mc, self.nc, self.ahead, self.copies, self.threads)
+
+
+DEFAULT = Blocks()
 
 
 class Table:
@@ -96,6 +108,30 @@ def _layout(view: View) -> str:
     return f"columns/{view.strides[1]}" if by_columns else f"{view.strides[0]}/{view.strides[1]}"
 
 
+def why_not(key: str, blocks: Blocks) -> str | None:
+    """Why no step with this key takes these blocks, as its kernel would judge (settings_hold in
+    csrc/cpu/matmul.c); None where it does."""
+    parsed = KEY.fullmatch(key)
+    if parsed is None:
+        return "it is no key of a matmul"
+    for name in NUMBERS:
+        if not 0 <= getattr(blocks, name) <= LARGEST_BLOCK:
+            return f"{name} is {getattr(blocks, name)}: expected 0 to {LARGEST_BLOCK}"
+    if not 0 < blocks.gain <= LARGEST_BLOCK:
+        return f"gain is {blocks.gain}: expected a number above 0, up to {LARGEST_BLOCK}"
+    if blocks.kc % 32 or blocks.copies >= 16 or blocks.copies & 3 == 3:
+        return f"kc is {blocks.kc} and copies {blocks.copies}: expected a multiple of 32, and 0 to 14"
+    tiles = native.tiles_of(parsed["a"], parsed["isa"])
+    if parsed["scaled"] and parsed["a"] == "f32":  # tiles with scales are at most two vectors wide
+        tiles = tuple(tile for tile in tiles if tile.nr <= 2 * min(each.nr for each in tiles))
+    chosen = [tile for tile in tiles if blocks.tile in ("", tile.name)][:1]
+    if not chosen:
+        return f"tile is {blocks.tile!r}: expected one of {', '.join(tile.name for tile in tiles) or 'none'}"
+    if 0 < blocks.mc < chosen[0].mr:
+        return f"mc is {blocks.mc}: expected at least the {chosen[0].mr} rows of {chosen[0].name}"
+    return None
+
+
 # --- where -----------------------------------------------------------------------------------------
 
 
@@ -118,15 +154,10 @@ def processor() -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1)
-def _name_of_table() -> str:
-    digest = hashlib.sha256(json.dumps(processor(), sort_keys=True).encode()).hexdigest()
-    return f"tuned-{digest[:16]}.json"
-
-
 def path_of_table() -> Path:
     """One file per processor and version of the kernels."""
-    return directory() / _name_of_table()
+    digest = hashlib.sha256(json.dumps(processor(), sort_keys=True).encode()).hexdigest()
+    return directory() / f"tuned-{digest[:16]}.json"
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -134,18 +165,15 @@ def path_of_table() -> Path:
 
 def read(path: Path) -> Table:
     """The table of a file; empty where there is none. Raises VoltaError where it cannot be used."""
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+    content = _content(path)
+    if content is None:
         return Table()
-    except OSError as error:
-        raise VoltaError(f"[tuned] {path} cannot be read: {error.strerror}") from error
     try:
-        document = json.loads(text)
-    except ValueError as error:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise VoltaError(f"[tuned] {path} is damaged: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        given = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        given = str(document.get("schema"))[:40] if isinstance(document, dict) else type(document).__name__
         raise VoltaError(f"[tuned] {path} has schema {given!r}: expected {SCHEMA!r}")
     if document.get("processor") != processor():
         raise VoltaError(f"[tuned] {path} is of another processor or another version of the kernels")
@@ -155,20 +183,34 @@ def read(path: Path) -> Table:
     return Table({key: _blocks(path, key, value) for key, value in entries.items()})
 
 
+def _content(path: Path) -> bytes | None:
+    """None where there is no file. What is no regular file is not waited for."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise VoltaError(f"[tuned] {path} cannot be read: it is no regular file")
+            content = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise VoltaError(f"[tuned] {path} cannot be read: {error.strerror}") from error
+    if len(content) > LARGEST_FILE:
+        raise VoltaError(f"[tuned] {path} is damaged: it has more than {LARGEST_FILE} bytes")
+    return content
+
+
 def _blocks(path: Path, key: str, value: object) -> Blocks:
     known: dict[str, type | tuple[type, ...]] = {"tile": str, "gain": (int, float)}
-    known |= dict.fromkeys(("kc", "mc", "nc", "ahead", "copies", "threads"), int)
+    known |= dict.fromkeys(NUMBERS, int)
     if not isinstance(value, dict) or set(value) != set(known):
         raise VoltaError(f"[tuned] {path} is damaged: {key!r} has other fields than {', '.join(known)}")
     for name, kind in known.items():
-        number = value[name]
-        if not isinstance(number, kind) or isinstance(number, bool):
-            raise VoltaError(f"[tuned] {path} is damaged: {name} of {key!r} is {number!r}")
-        if isinstance(number, int) and not 0 <= number <= LARGEST_BLOCK:
-            raise VoltaError(f"[tuned] {path} is damaged: {name} of {key!r} is {number}")
-    if value["kc"] % 32 or value["copies"] >= 16 or value["copies"] & 3 == 3:
-        raise VoltaError(f"[tuned] {path} is damaged: {key!r} has blocks that no kernel takes")
-    return Blocks(**value)
+        if not isinstance(value[name], kind) or isinstance(value[name], bool):
+            raise VoltaError(f"[tuned] {path} is damaged: {name} of {key!r} is {value[name]!r}")
+    blocks = Blocks(**value)
+    if (reason := why_not(key, blocks)) is not None:
+        raise VoltaError(f"[tuned] {path} is damaged: {key!r}: {reason}")
+    return blocks
 
 
 def _sha256(entries: Mapping[str, Any]) -> str:
@@ -202,38 +244,64 @@ def forget() -> None:
 
 
 def add(entries: Mapping[str, Blocks]) -> Path:
-    """Puts entries into this processor's table, beside those of other writers; an unusable file is
-    replaced. Raises CheckpointError where the disk refuses."""
+    """Puts entries into this processor's table, beside those of other writers; the default's blocks take an
+    entry out. No entries at all: nothing is written, only found out whether it could be. An unusable file is
+    replaced. Raises UsageError for blocks that no kernel takes, CheckpointError where the disk refuses."""
+    for key, value in entries.items():
+        if (reason := why_not(key, value)) is not None:
+            raise UsageError(f"[tuned] {key!r}: {reason}")
     path = path_of_table()
-    atomic.make_directory(path.parent)
+    try:
+        atomic.make_directory(path.parent)
+    except CheckpointError as error:
+        reason = getattr(error.__cause__, "strerror", None) or str(error)
+        raise CheckpointError(f"[tuned] {_cache_directory()} cannot be made: {reason}") from error
     with _writing(path):
         try:
             known = dict(read(path).blocks)
         except VoltaError:
             known = {}
-        plain = {key: asdict(value) for key, value in sorted({**known, **entries}.items())}
-        document = {
-            "schema": SCHEMA,
-            "processor": processor(),
-            "sha256": _sha256(plain),
-            "blocks": plain,
-        }
-        atomic.write_text(path, json.dumps(document, indent=1) + "\n", "tuned")
+        left = {key: value for key, value in {**known, **entries}.items() if value != DEFAULT}
+        if left != known:
+            _replace(path, left)
     forget()
     return path
 
 
+def _replace(path: Path, blocks: Mapping[str, Blocks]) -> None:
+    plain = {key: asdict(value) for key, value in sorted(blocks.items())}
+    document = {"schema": SCHEMA, "processor": processor(), "sha256": _sha256(plain), "blocks": plain}
+    atomic.write_text(path, json.dumps(document, indent=1) + "\n", "tuned")
+
+
+def _cache_directory() -> str:
+    chosen = "VOLTA_CACHE" if os.environ.get("VOLTA_CACHE") else "the cache directory"
+    return f"{chosen} {directory()}"
+
+
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Alone among all processes and threads that write this table."""
-    with path.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    """Alone among all processes and threads that write this table; the kernel lets go of the lock when its
+    holder dies. Raises CheckpointError where the table could not be written."""
+    try:
+        with path.with_suffix(".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.access(path.parent, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            yield
+    except OSError as error:
+        raise CheckpointError(
+            f"[tuned] {path.name} in {_cache_directory()} cannot be written: {error.strerror}"
+        ) from error
 
 
 def clear() -> Path:
-    """Removes this processor's table."""
+    """Removes this processor's table, if there is one. Raises CheckpointError where the disk refuses."""
     path = path_of_table()
-    path.unlink(missing_ok=True)
+    if path.parent.exists():
+        with _writing(path):
+            path.unlink(missing_ok=True)
     forget()
     return path

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from volta.errors import UsageError
+from volta.bench.cases import AbsentError
 from volta.model.config import Config
 from volta.model.transformer import tinylm
 from volta.runtime.policy import runtime
@@ -73,9 +73,7 @@ class TorchPeer:
         import torch
 
         if config.norm != "layer" or config.positions != "learned" or not config.tied or config.dropout:
-            raise UsageError(
-                "[bench] the torch peer has layer norm, learned positions, tied embeddings and no dropout"
-            )
+            raise AbsentError("this peer has layer norm, learned positions, tied embeddings and no dropout")
         torch.set_num_threads(threads)
         self._torch = torch
         self._autocast = autocast
