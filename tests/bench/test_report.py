@@ -73,9 +73,11 @@ DERIVED = ("summary",)  # computed anew from what is read
 
 @given(
     path=st.sampled_from([path for path in places(PLAIN) if path[0] not in DERIVED]),
-    value=st.sampled_from([None, True, -1, 0, 10**400, 1e999, float("nan"), "text", [], {}, [[]], {"a": 1}]),
+    value=st.sampled_from(
+        [None, True, -1, 0, 1, 1e-9, 10**400, 1e999, float("nan"), "text", [], {}, [[]], {"a": 1}]
+    ),
 )
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_damage_to_one_value_gets_further_than_the_reader(
     path: tuple[Any, ...], value: Any, tmp_path: Path
 ) -> None:
@@ -90,6 +92,10 @@ def test_no_damage_to_one_value_gets_further_than_the_reader(
         found = read_json(tmp_path / "a.json")
     except ReportError:
         return
+    json.dumps(found.document(), allow_nan=False)
+    for one in found.measurements:
+        for bounds in (*one.sides.values(), *one.ratios.values()):
+            assert 0 < bounds.low <= bounds.median <= bounds.high
     assert markdown(found)
     assert comma_separated(found)
     # machine, method, rooflines: only what a table shows of them is read

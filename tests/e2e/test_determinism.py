@@ -56,8 +56,8 @@ def test_passes_change_no_bit_of_training(
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_isa_and_thread_count_trains_bf16_to_the_same_weights(text: bytes, config: str) -> None:
     """N9, with tied and untied output matrices, layer and RMS norm, dropout and shards."""
-    small = replace(CONFIGS[config], dtype="bf16", dropout=0.1, context=20)
-    chosen = settings(small, steps=2, shards=3, batch=2)
+    small = replace(CONFIGS[config], dtype="bf16", dropout=0.1, context=12)
+    chosen = settings(small, steps=2, shards=2, batch=2)
     isas = gateway.cpu_info().isas
     hashes = set()
     for isa, threads in [*((isa, 1 + index % 2) for index, isa in enumerate(isas)), (isas[-1], 2)]:

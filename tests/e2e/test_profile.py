@@ -59,13 +59,10 @@ def profiled(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
 # --- the whole command, in a fresh process ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_it_measures_this_machine_and_writes_both_documents(
-    volta: Volta, run: Path, tmp_path: Path, mode: str
-) -> None:
+def test_it_measures_this_machine_and_writes_both_documents(volta: Volta, run: Path, tmp_path: Path) -> None:
     """--json and --trace together, with the roofline measured here; no time is compared with any other."""
     path = tmp_path / "trace.json"
-    options = (*MODES[mode], "--runs", 3, "--trace", path, "--json")
+    options = ("--train", "--runs", 3, "--trace", path, "--json")
     done = volta("profile", run, *options, env={"VOLTA_NUM_THREADS": "2"})
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -127,6 +124,19 @@ def check_trace(document: dict[str, Any], threads: int, steps: list[dict[str, An
         assert [event["args"]["step"] for event in row] == [step["index"] for step in steps]
         assert all(event["args"]["node"].startswith("%") for event in row)
         assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in pairwise(row))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.usefixtures("quick")
+def test_a_trace_has_the_steps_of_the_document(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], mode: str
+) -> None:
+    path = tmp_path / "trace.json"
+    code, out, _ = profiled(capfd, run, *MODES[mode], "--runs", 3, "--trace", path, "--json")
+    assert code == 0
+    document = json.loads(out)
+    check_document(document)
+    check_trace(json.loads(path.read_text()), document["roofline"]["threads"], document["steps"])
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -90,7 +90,7 @@ POLICIES = [
 
 
 @given(program=programs(), n=st.sampled_from([4, 17, 40]), seed=st.integers(0, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_policy_changes_a_bit(program: Program, n: int, seed: int) -> None:
     """Each operation alone, by the reference, against the whole program under any policy; weights that stay
     as they are, and memory that is given away."""

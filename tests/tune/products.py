@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ class Product:
         return build.freeze([build.add("quantized_matmul" if self.groups else "matmul", nodes)])
 
     def arrays(self, seed: int = 0) -> list[Array]:
-        make = {"bf16": bf16, "i8": int8}
+        make: dict[str, Callable[..., Array]] = {"bf16": bf16, "i8": int8}
         made: list[Array] = [
             make[dtype](*shape, seed=seed + index)
             if dtype in make

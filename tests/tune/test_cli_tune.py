@@ -24,6 +24,7 @@ from volta.bench.statistics import Ratio
 from volta.cli import main
 from volta.cli import tune as cli
 from volta.model.config import Config
+from volta.plan.steps import Step
 from volta.runtime import gateway
 from volta.runtime.gateway import Blocks
 from volta.train.loop import Settings, Trainer
@@ -80,6 +81,13 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def one(median: float, kept: bool) -> Found:
+    problem = Problem("f32", 1, 1, 1, True, True)
+    return Found(
+        "key", problem, 1e-3, Ratio(median, 1.0, 2.0, 0.97, 6), Blocks(gain=median) if kept else None, 5, 9
+    )
+
+
 # --- matmul ------------------------------------------------------------------------------------------
 
 
@@ -93,15 +101,6 @@ def test_matmul_keeps_what_is_faster_and_says_where(volta: Command, made_up: dic
     entries = tuned.read(path).blocks
     assert [re.search(r"\d+x\d+x\d+", key)[0] for key in entries] == ["30x50x70", "40x40x40", "64x33x96"]  # type: ignore[index]
     assert {blocks.gain for blocks in entries.values()} == {2.0}
-
-
-def test_what_is_tuned_is_what_an_ordinary_call_runs(volta: Command, made_up: dict[str, float]) -> None:
-    """A small product runs on one thread where the number is left to Volta, and is tuned for that."""
-    volta("tune", "matmul", "--shapes", "43x523x130,700x700x700", "--runs", 1)
-    for sizes in ((43, 523, 130), (700, 700, 700)):
-        m, n, k = sizes
-        plan = gateway.compile(replace(KINDS["f32"], m=m, n=n, k=k).graph).plan
-        assert [len(step.ints) for step in plan.steps] == [8]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "int8"])
@@ -149,29 +148,79 @@ def test_a_later_search_that_finds_nothing_takes_the_entry_out(
 # --- model -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, ceiling: Roofline) -> list[tuple[str, str, int]]:
+    """Key, instruction set and threads of every product that is to be tuned: none is."""
+    found: list[tuple[str, str, int]] = []
+
+    def tune(key: str, step: Step, isa: str, threads: int, *_: object) -> Found:
+        assert search.graph_of(step) is not None
+        found.append((key, isa, threads))
+        return replace(one(1.5, True), key=key)
+
+    monkeypatch.setattr(roofline, "measure", lambda threads, isa: ceiling)
+    monkeypatch.setattr(cli, "tune", tune)
+    return found
+
+
 def test_a_models_products_are_those_of_its_step_and_of_a_token(
-    volta: Command, made_up: dict[str, float], run_directory: Path
+    volta: Command, asked: list[tuple[str, str, int]], run_directory: Path
 ) -> None:
-    keys = {}
-    for options in ((), ("--no-train",)):
-        code, out, err = volta("tune", "model", run_directory, "--json", "--runs", 1, *options)
+    keys: dict[str, set[str]] = {}
+    for option in ("--train", "--no-train", "--no-generate"):
+        asked.clear()
+        code, out, err = volta("tune", "model", run_directory, "--json", option)
         assert code == 0, err
-        document = json.loads(out)
-        assert document["skipped"] == []
-        keys[options] = {one["key"] for one in document["products"]}
-    assert keys["--no-train",] == {key for key in keys[()] if " 1x" in key}
-    assert {"32x96x32", "32x32x32"} <= {key.split()[3] for key in keys[()] - keys["--no-train",]}
-    assert set(gateway.tuned_table().blocks) == keys[()]
+        keys[option] = {key for key, _, _ in asked}
+        assert {product["key"] for product in json.loads(out)["products"]} == keys[option]
+    assert keys["--train"] == keys["--no-train"] | keys["--no-generate"]
+    assert keys["--no-train"] == {key for key in keys["--train"] if " 1x" in key}
+    assert {"32x96x32", "32x32x32"} <= {key.split()[3] for key in keys["--no-generate"]}
+    assert set(gateway.tuned_table().blocks) == keys["--train"]
 
 
+@pytest.mark.parametrize("isa", FAST)
+@pytest.mark.parametrize("threads", [1, 3])
 def test_the_instruction_set_and_threads_of_a_model_can_be_chosen(
-    volta: Command, made_up: dict[str, float], run_directory: Path
+    volta: Command, asked: list[tuple[str, str, int]], run_directory: Path, isa: str, threads: int
 ) -> None:
-    options = ("--isa", FAST[0], "--threads", 3, "--no-generate", "--json")
-    _, out, _ = volta("tune", "model", run_directory, *options)
-    products = json.loads(out)["products"]
-    assert products
-    assert all(one["key"].endswith(f"{FAST[0]} 3 threads") for one in products)
+    code, _, err = volta("tune", "model", run_directory, "--isa", isa, "--threads", threads)
+    assert code == 0, err
+    assert asked
+    assert {(isa, threads)} == {one[1:] for one in asked}
+    assert all(key.endswith(f" {isa} {threads} threads") for key, _, _ in asked)
+
+
+def test_left_to_volta_each_product_has_the_threads_of_its_program(
+    volta: Command, asked: list[tuple[str, str, int]], run_directory: Path
+) -> None:
+    """A token of a small model runs on one thread, a large product on all."""
+    volta("tune", "model", run_directory, "--no-train")
+    assert {threads for _, _, threads in asked} == {1}
+    asked.clear()
+    volta("tune", "matmul", "--shapes", "8x8x8,700x700x700")
+    assert [threads for _, _, threads in asked] == [1, gateway.cpu_info().cpus]
+
+
+def test_what_is_tuned_is_what_an_ordinary_call_runs(
+    volta: Command, asked: list[tuple[str, str, int]]
+) -> None:
+    """A small product runs on one thread where the number is left to Volta, and is tuned for that."""
+    volta("tune", "matmul", "--shapes", "43x523x130,700x700x700", "--runs", 1)
+    for sizes in ((43, 523, 130), (700, 700, 700)):
+        m, n, k = sizes
+        plan = gateway.compile(replace(KINDS["f32"], m=m, n=n, k=k).graph).plan
+        assert [len(step.ints) for step in plan.steps] == [8]  # with blocks
+
+
+def test_a_product_that_cannot_be_run_alone_is_named(volta: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "tune", lambda *_: None)
+    monkeypatch.setattr(roofline, "measure", lambda threads, isa: None)
+    assert (
+        "skipped, its layout cannot be run alone: f32 x f32 9x9x9 " in volta("tune", "matmul", "--dim", 9)[1]
+    )
+    document = json.loads(volta("tune", "matmul", "--dim", 9, "--json")[1])
+    assert [key.split()[3] for key in document["skipped"]] == ["9x9x9"]
 
 
 # --- show and clear ----------------------------------------------------------------------------------
@@ -206,7 +255,7 @@ def test_tables_fit_eighty_columns_and_lose_nothing(
     entries = table_of_all_kinds()
     gateway.keep_tuned(entries)
     shown = volta("tune", "show")[1].splitlines()[1:]
-    found = volta("tune", "matmul", "--shapes", "700x300x900", "--threads", 2)[1].splitlines()
+    found = volta("tune", "matmul", "--shapes", "90x300x200", "--threads", 2)[1].splitlines()
     searched = [line for line in found if line[:1] in "┏┡┃│└"]
     assert len(searched) > 5
     assert max(map(len, shown + searched)) <= 80
@@ -230,13 +279,6 @@ def test_blocks_that_leave_everything_to_the_kernel_can_be_shown() -> None:
 
 
 # --- the verdict -------------------------------------------------------------------------------------
-
-
-def one(median: float, kept: bool) -> Found:
-    problem = Problem("f32", 1, 1, 1, True, True)
-    return Found(
-        "key", problem, 1e-3, Ratio(median, 1.0, 2.0, 0.97, 6), Blocks(gain=median) if kept else None, 5, 9
-    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +397,7 @@ def test_ctrl_c_keeps_what_was_found_before(
     volta: Command, made_up: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the second of three products."""
-    real, calls = cli.tune, []
+    real, calls = search.tune, []
 
     def stopped(*arguments: Any) -> Found | None:
         calls.append(arguments)

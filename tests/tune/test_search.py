@@ -169,7 +169,12 @@ def test_the_slower_half_goes_after_each_round_and_a_tie_is_no_error(monkeypatch
 
 def test_pairs_are_measured_side_by_side_in_turned_order(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    monkeypatch.setattr(Bench, "sample", lambda self, blocks: float(len(order.append(str(blocks)) or order)))  # type: ignore[func-returns-value]
+
+    def sample(bench: Bench, blocks: Blocks | None) -> float:
+        order.append(str(blocks))
+        return float(len(order))
+
+    monkeypatch.setattr(Bench, "sample", sample)
     first, second = small_bench().pairs(None, Blocks(), 3)
     assert order == ["None", str(Blocks()), str(Blocks()), "None", "None", str(Blocks())]
     assert (first, second) == ([1.0, 4.0, 5.0], [2.0, 3.0, 6.0])

@@ -171,7 +171,7 @@ def numbers(*likely: int) -> st.SearchStrategy[int]:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_table_refuses_what_the_kernel_refuses_and_nothing_else(data: st.DataObject) -> None:
     """And the rest gives the bits of the reference (N1, N9, N10), whoever wrote the file."""
     isa, threads = data.draw(st.sampled_from(FAST)), data.draw(st.integers(1, 3))

@@ -123,3 +123,10 @@ def test_the_dtype_declares_the_same_parameters(run: Path) -> None:
     _, config, model, parameters = load_model(run, Weights("int8", 8, "int8"))
     assert config.dtype == "int8"
     assert model(parameters, vt.asarray([[1, 2, 3]])).shape == (3, 128)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "float32", "BF16", ""])
+def test_a_layer_of_an_unknown_dtype_is_not_computed_in_f32(dtype: str) -> None:
+    message = rf"\[model\] dtype of up is '{dtype}': expected one of f32, bf16, int8"
+    with pytest.raises(UsageError, match=message):
+        vt.ModelBuilder.build(lambda build, x: build.linear("up", x, 4, dtype=dtype), vt.zeros((2, 3)))

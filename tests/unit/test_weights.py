@@ -82,6 +82,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "group of f32": ({"group": 8}, r"dtype is f32: groups and int8 activations go with int8"),
     "group of bf16": ({"dtype": "bf16", "group": 8}, r"dtype is bf16: groups and int8 activations"),
     "activations of bf16": ({"dtype": "bf16", "activations": "int8"}, r"dtype is bf16: groups and int8"),
+    "half a group": ({"dtype": "int8", "group": 8.0}, r"group is 8.0: expected 0 \(all\) or a number"),
     "negative group": ({"dtype": "int8", "group": -1}, r"group is -1: expected 0 \(all\) or a number"),
 }
 

@@ -37,8 +37,8 @@ class Weights:
             raise UsageError(f"[weights] activations are {self.activations!r}: expected f32 or int8")
         if self.dtype != "int8" and (self.group or self.activations != "f32"):
             raise UsageError(f"[weights] dtype is {self.dtype}: groups and int8 activations go with int8")
-        if self.group < 0:
-            raise UsageError(f"[weights] group is {self.group}: expected 0 (all) or a number of neighbours")
+        if type(self.group) is not int or self.group < 0:
+            raise UsageError(f"[weights] group is {self.group!r}: expected 0 (all) or a number of neighbours")
 
     def __str__(self) -> str:
         parts = [self.dtype, f"group {self.group}" if self.group else ""]

@@ -12,6 +12,7 @@ from volta import functions as F
 from volta import tree
 from volta.errors import ShapeError, UsageError
 from volta.ir.graph import Shape
+from volta.model.config import DTYPES
 from volta.tensor import Tensor
 from volta.trace import Trace
 from volta.transform import is_tensor
@@ -115,6 +116,8 @@ class ModelBuilder:
         [width, C] with "NAME.weight.scale" [width, groups], multiply x as it is, or with dtype int8 x
         rounded row by row (N10). The parameter that is declared is the f32 weight they are made from.
         """
+        if dtype not in DTYPES:
+            raise UsageError(f"[model] dtype of {name} is {dtype!r}: expected one of {', '.join(DTYPES)}")
         y = self._product(f"{name}.weight", x, width, std, dtype)
         return F.add(y, self.parameter(f"{name}.bias", (width,), Constant(0.0))) if bias else y
 
