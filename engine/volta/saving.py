@@ -24,7 +24,7 @@ def save(path: str | PathLike[str], tensors: Mapping[str, Tensor]) -> None:
 
 
 def load(path: str | PathLike[str]) -> dict[str, Tensor]:
-    """Reads what `save` wrote, or any safetensors file of f32, bf16 and i32.
+    """Reads what `save` wrote, or any safetensors file of f32, bf16, i32 and i8.
 
     Raises CheckpointError: missing, truncated, not such a file.
     """

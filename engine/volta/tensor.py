@@ -76,7 +76,9 @@ class Tensor:
     def numpy(self) -> npt.NDArray[Any]:
         """A copy as float32, int32 or int8."""
         array = self.storage()
-        return dtypes.float32_from_bfloat16(array) if self.dtype is dtypes.bfloat16 else array.copy()
+        if self.dtype is dtypes.bfloat16:
+            return np.asarray(dtypes.float32_from_bfloat16(array))  # of rank 0 too
+        return array.copy()
 
     def storage(self) -> npt.NDArray[Any]:
         """The array itself, not to be written: bf16 as uint16 bit patterns."""
@@ -225,14 +227,13 @@ def asarray(values: ArrayLike, dtype: DType | str | None = None) -> Tensor:
         if wanted is dtypes.bfloat16:
             return from_storage(dtypes.bfloat16_from_float32(floats), dtypes.bfloat16)
         return from_storage(floats, dtypes.float32)
-    if array.dtype.kind in "iub" and wanted is dtypes.int8:
-        if array.size and (int(array.max()) > 127 or int(array.min()) < -128):
-            raise DTypeError(f"[asarray] integers reach {array.max()}: expected values that i8 holds")
-        return from_storage(dtypes.aligned_copy(array, np.int8), dtypes.int8)
     if array.dtype.kind in "iub":
-        if array.size and (int(array.max()) > 2**31 - 1 or int(array.min()) < -(2**31)):
-            raise DTypeError(f"[asarray] integers reach {array.max()}: expected values that i32 holds")
-        return from_storage(dtypes.aligned_copy(array, np.int32), dtypes.int32)
+        kind = dtypes.int8 if wanted is dtypes.int8 else dtypes.int32
+        held = np.iinfo(kind.numpy)
+        for reached in (array.max(), array.min()) if array.size else ():
+            if not held.min <= int(reached) <= held.max:
+                raise DTypeError(f"[asarray] integers reach {reached}: expected values that {kind} holds")
+        return from_storage(dtypes.aligned_copy(array, kind.numpy), kind)
     if array.size == 0 and array.dtype.kind == "O":
         raise DTypeError("[asarray] the values are not an array of numbers")
     raise DTypeError(f"[asarray] values are {array.dtype}: expected floating point or integers")
