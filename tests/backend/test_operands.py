@@ -118,15 +118,6 @@ def test_matmul_refuses_operands_that_do_not_fit_together(name: str, isa: str) -
 
 
 @pytest.mark.parametrize("isa", isas())
-def test_fill_refuses_bf16(isa: str) -> None:
-    step = Step("fill", (Operand(1, bfloat16, 0, (8,), (1,)),), 1, floats=(1.0,))
-    y = np.zeros(8, np.uint16)
-    with pytest.raises(VerifyError, match=r"\[fill\]"):
-        NativeProgram([step], n_buffers=2, arena_bytes=0, isa=isa, threads=1).run([y])
-    assert (y == 0).all()
-
-
-@pytest.mark.parametrize("isa", isas())
 def test_the_workspace_of_a_chain_with_too_many_operands_is_an_error(isa: str) -> None:
     step = Step("chain", (of((4,)),) * 500, 1, code=(Instruction("copy", 0, (1,)),))
     with pytest.raises(VerifyError, match=r"\[chain\].*the kernel takes others"):

@@ -449,3 +449,17 @@ def test_a_real_search_of_a_small_product(cache: Path) -> None:
     (product,) = document["products"]
     kept = tuned.read(gateway.tuned_path()).blocks
     assert (product["key"] in kept) == (product["blocks"] is not None) == (document["path"] is not None)
+
+
+def test_a_damaged_table_costs_any_command_one_line(cache: Path) -> None:
+    """The answer is the same; standard error says once what is ignored."""
+    path = tuned.path_of_table()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("garbage")
+    done = subprocess.run(
+        [sys.executable, "-m", "volta", "doctor", "--bits"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("volta: [tuned]")
+    assert line.endswith("it is ignored")

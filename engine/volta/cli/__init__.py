@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import TextIO
 
 import typer
 
@@ -39,10 +41,23 @@ def _options(
     """Train and run small transformers whose every result is defined bit for bit."""
 
 
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning is for the user: one line, without the place in the code."""
+    typer.echo(f"volta: {message}", err=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit code 0; 2 for usage, 1 for a failure, 130 for Ctrl-C: one clear line each, no traceback
     without --debug."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _warned
     reporting.debug = "--debug" in given
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
