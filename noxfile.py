@@ -219,7 +219,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """`volta bench` with PyTorch beside it: `-- train --peers torch` (default), `-- gemm --peers torch`, ..."""
+    """`volta bench` with PyTorch installed beside it: `-- train --peers torch` (default), `-- gemm`, ..."""
     install_volta(session, extra="[peers,plot]")
     session.run("python", "-m", "volta", "bench", *(session.posargs or ("train", "--peers", "torch")))
 
