@@ -87,19 +87,20 @@ def test_no_damage_to_one_value_gets_further_than_the_reader(
     for key in path[:-1]:
         holder = holder[key]
     holder[path[-1]] = value
-    (tmp_path / "a.json").write_text(json.dumps(document))
+    (tmp_path / "a.json").write_text(json.dumps(document).replace("Infinity", "1e999"))
     try:
         found = read_json(tmp_path / "a.json")
     except ReportError:
         return
-    json.dumps(found.document(), allow_nan=False)
     for one in found.measurements:
         for bounds in (*one.sides.values(), *one.ratios.values()):
             assert 0 < bounds.low <= bounds.median <= bounds.high
     assert markdown(found)
     assert comma_separated(found)
     # machine, method, rooflines: only what a table shows of them is read
-    assert valid({**document, **{name: PLAIN[name] for name in ("suite", "machine", "method", "rooflines")}})
+    read = {**document, **{name: PLAIN[name] for name in ("suite", "machine", "method", "rooflines")}}
+    assert valid(read)
+    json.dumps(read, allow_nan=False)
 
 
 @pytest.mark.parametrize(

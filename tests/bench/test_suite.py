@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import signal
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -13,7 +16,7 @@ import numpy.typing as npt
 import pytest
 from tests.bench.conftest import LocalSides, valid
 
-from volta.bench import cases, peers, suite, worker
+from volta.bench import cases, peers, quiet, suite, worker
 from volta.bench.cases import AbsentError, Case
 from volta.bench.peers.cases import NumpyCase
 from volta.bench.report import Report
@@ -151,6 +154,35 @@ def test_sides_alternate_and_each_is_first_as_often(
     rounds = [order[i : i + 3] for i in range(0, 12, 3)]
     assert all(a == b[::-1] for a, b in pairwise(rounds))
     assert {name: len(values) for name, values in samples.items()} == dict.fromkeys(ready, 4)
+
+
+def test_a_process_is_not_quiet_while_a_thread_of_it_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As BLAS threads do after their last work: the next side is timed when they sleep."""
+    spinning = threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"", b"", 1_000_000))
+    spinning.start()  # it needs no lock of Python's while it computes
+    while not quiet.running():
+        assert spinning.is_alive()
+    with monkeypatch.context() as short:
+        short.setattr(quiet, "LONGEST_SECONDS", 0.01)
+        assert not quiet.wait()
+    spinning.join()
+    assert quiet.wait()
+
+
+def test_a_worker_is_quiet_when_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Noting:
+        def run(self) -> dict[str, Any]:
+            order.append("run")
+            return {}
+
+    answers = io.StringIO()
+    monkeypatch.setattr(worker.quiet, "wait", lambda: order.append(f"quiet, {answers.getvalue()!r}"))
+    monkeypatch.setattr(worker.sys, "stdin", io.StringIO('{"do": "run"}\n'))
+    worker.serve(Noting(), answers)
+    assert order == ["run", "quiet, ''"]
+    assert answers.getvalue() == "{}\n"
 
 
 @pytest.mark.parametrize(

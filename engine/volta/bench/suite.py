@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta import __version__
+from volta.bench import quiet
 from volta.bench import roofline as rooflines
 from volta.bench.cases import AbsentError, Case
 from volta.bench.machine import machine
@@ -32,7 +32,6 @@ from volta.transform import compile
 Array = npt.NDArray[Any]
 ROTATED_BYTES = 32 << 20  # working sets go round until they are so much, which no L2 holds
 MOST_COPIES = 32
-PAUSE_SECONDS = 0.003  # a library's threads spin for a while after their last work
 CHECKED_ROWS = 8
 MOST_ROUNDS = 1000
 ORDER = "sides alternate, the first one last in the next round"
@@ -193,10 +192,10 @@ def measure(
 def alternate(ready: dict[str, Side], method: Method) -> dict[str, list[float]]:
     """One sample of each side per round, in an order that turns round after round (A B B A ..)."""
     samples: dict[str, list[float]] = {name: [] for name in ready}
+    quiet.wait()  # the truth took this process's own BLAS threads
     for round_ in range(method.rounds):
         names = list(ready) if round_ % 2 == 0 else list(reversed(ready))
         for name in names:
-            time.sleep(PAUSE_SECONDS)
             samples[name].append(ready[name].ask("run", seconds=method.seconds)["seconds"])
     return samples
 

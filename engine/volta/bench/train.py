@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from volta.bench.report import Measurement, Report, counted
 from volta.bench.roofline import measure
 from volta.bench.sides import Side, Sides
 from volta.bench.statistics import paired_ratio
-from volta.bench.suite import ORDER, PAUSE_SECONDS, Method, Skipped, timing
+from volta.bench.suite import ORDER, Method, Skipped, timing
 from volta.errors import UsageError, VoltaError
 from volta.ir.cost import Work
 from volta.ir.ops import work_of
@@ -78,7 +77,6 @@ def run(
         for round_ in range(method.rounds):
             watch(f"round {round_ + 1} of {method.rounds}")
             for side in ready if round_ % 2 == 0 else reversed(ready):
-                time.sleep(PAUSE_SECONDS)
                 answer = ready[side].ask("run", steps=steps)
                 samples[side].append(float(np.median(answer["seconds"])))
                 losses[side] += answer["losses"]

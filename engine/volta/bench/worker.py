@@ -1,7 +1,8 @@
 """One side of a benchmark in its own process, so that the libraries' threads and settings stay apart.
 
 A line of JSON in, a line of JSON out: `prepare` makes a case's memory and gives what one run wrote,
-`run` times it. What a library prints goes to standard error.
+`run` times it. The answer comes when the library's threads have gone to sleep. What a library prints goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from volta.bench import cases
+from volta.bench import cases, quiet
 from volta.bench.cases import AbsentError, Case
 from volta.bench.peers.cases import CASES, Prepared
 from volta.bench.peers.training import TrainingPeer, training_peer
@@ -144,6 +145,7 @@ def serve(server: Any, answers: TextIO) -> None:
             answer = {"absent": why, "everywhere": True}
         except (VoltaError, RuntimeError, MemoryError, ValueError, TypeError) as error:
             answer = {"failed": " ".join(f"{type(error).__name__}: {error}".split())}
+        quiet.wait()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
