@@ -70,7 +70,9 @@ def run(
         watch(f"measuring the roofline of {counted(chosen, 'thread')}")
         ceiling = measure(chosen)
         watch("profiling one token")
-        found = profiles.profile(call.executable.plan, call.run_traced, ceiling)
+        found = profiles.profile(
+            call.executable.plan, call.run_traced, ceiling, keys=load.prompt + load.tokens
+        )
         watch("measuring what the cache gains")
         cached, recomputed, whole = gain(config, generator, tokens, load, weights)
         signatures = [one.executable.signature for one in (call, generator.call(load.prompt), whole)]
