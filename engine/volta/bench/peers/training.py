@@ -17,7 +17,7 @@ from volta.train.loop import Settings, Trainer
 from volta.train.optim import Optimizer
 from volta.train.schedule import Schedule
 
-RATE, SEED = 1e-3, 1
+RATE, SEED = 1e-4, 1  # a rate at which no loss jumps: jumps amplify roundings until losses part
 OPTIMIZER = Optimizer("adamw")
 Weights = dict[str, npt.NDArray[np.float32]]
 
