@@ -61,8 +61,34 @@ int volta_cpu_isa_supported(int isa) {
   return isa == VOLTA_ISA_REF;
 }
 
+/* What the kernel says of the first processor's data cache of a level. glibc's own figure for the third
+ * level of an AMD processor can be ten times too large. */
+static long kernel_cache_bytes(int level) {
+  for (int index = 0; index < 8; index++) {
+    char path[96], type[16] = "";
+    int found = 0;
+    long kibibytes = 0;
+    for (int part = 0; part < 3; part++) {
+      static const char *const names[] = {"level", "type", "size"};
+      snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+               names[part]);
+      FILE *file = fopen(path, "re");
+      if (file == NULL) return 0;
+      const int read = part == 0   ? fscanf(file, "%d", &found)
+                       : part == 1 ? fscanf(file, "%15s", type)
+                                   : fscanf(file, "%ldK", &kibibytes);
+      fclose(file);
+      if (read != 1) return 0;
+    }
+    if (found == level && strcmp(type, "Instruction") != 0 && kibibytes > 0)
+      return kibibytes * 1024;
+  }
+  return 0;
+}
+
 int64_t volta_cpu_cache_bytes(int level) {
-  long bytes = 0;
+  long bytes = kernel_cache_bytes(level);
+  if (bytes > 0) return bytes;
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
   if (level == 1) bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE);
   if (level == 2) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);

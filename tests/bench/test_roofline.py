@@ -45,10 +45,10 @@ def test_a_level_is_measured_from_inside_and_the_last_has_no_end(ceiling: Roofli
 
 def test_a_shared_third_level_is_believed_up_to_a_bound() -> None:
     """A virtual machine shows the whole processor's: most of it belongs to others."""
-    small, large = levels_of((32 * KIB, MIB, 8 * MIB)), levels_of((32 * KIB, MIB, 500 * MIB))
+    small, large = levels_of((32 * KIB, MIB, 8 * MIB), 1), levels_of((32 * KIB, MIB, 500 * MIB), 1)
     assert [upto for name, upto, _ in small if name == "L3"] == [4 * MIB]
     assert [upto for name, upto, _ in large if name == "L3"] == [16 * MIB]
-    assert [name for name, _, _ in levels_of((32 * KIB, MIB, 0))] == ["L1", "L2", "memory"]
+    assert [name for name, _, _ in levels_of((32 * KIB, MIB, 0), 1)] == ["L1", "L2", "memory"]
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,10 @@ def test_an_unknown_instruction_set_is_an_error() -> None:
         measure(1, "neon", 1e-4)
     with pytest.raises(DeviceError, match="-1 threads"):
         measure(-1, seconds=1e-4)
+
+
+def test_threads_share_the_third_level_only() -> None:
+    one, four = (levels_of((32 * KIB, MIB, 8 * MIB), threads) for threads in (1, 4))
+    assert [upto for _, upto, _ in one] == [32 * KIB, MIB, 4 * MIB, float("inf")]
+    assert [upto for _, upto, _ in four] == [32 * KIB, MIB, float("inf")]
+    assert [upto for _, upto, _ in levels_of((32 * KIB, MIB, 32 * MIB), 4)][2] == 4 * MIB

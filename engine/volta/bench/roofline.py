@@ -67,12 +67,14 @@ class Roofline:
         return found
 
 
-def levels_of(cache_bytes: tuple[int, int, int]) -> list[tuple[str, float, int]]:
-    """(name, most bytes per thread, bytes to measure with). A virtual machine may claim a third level that
-    it shares with others: no more than 32 MiB of it are believed."""
+def levels_of(cache_bytes: tuple[int, int, int], threads: int) -> list[tuple[str, float, int]]:
+    """(name, most bytes per thread, bytes to measure with). The threads share the third level; a virtual
+    machine may share what it claims with others, too: no more than 32 MiB are believed."""
     first, second, third = cache_bytes
-    believed = min(third, 32 * MIB)
-    levels = [("L1", first, first // 2), ("L2", second, second // 2), ("L3", believed // 2, believed // 8)]
+    share = min(third, 32 * MIB) // 2 // threads
+    levels = [("L1", first, first // 2), ("L2", second, second // 2)]
+    if share >= 2 * second:  # else no thread's share of it holds more than its L2
+        levels.append(("L3", share, max(share // 4, 3 * second // 2)))
     found = [(name, float(upto), size) for name, upto, size in levels if size >= 4 * KIB]
     return [*found, ("memory", float("inf"), 128 * MIB)]
 
@@ -89,7 +91,7 @@ def measure(threads: int, isa: str = "auto", seconds: float = 0.01) -> Roofline:
     chosen = gateway.cpu_info().isas[-1] if isa == "auto" else isa
     peaks = {kind: gateway.probe(kind, chosen, threads, 0, seconds) or 0.0 for kind in ARITHMETIC}
     levels = []
-    for name, upto, size in levels_of(gateway.cpu_info().cache_bytes):
+    for name, upto, size in levels_of(gateway.cpu_info().cache_bytes, threads):
         rates = [gateway.probe(kind, chosen, threads, size, seconds) or 0.0 for kind in WALKS]
         levels.append(Level(name, upto, size, *rates))
     meetings = gateway.probe("barrier", chosen, threads, 0, seconds)

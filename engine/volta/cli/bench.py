@@ -365,13 +365,17 @@ def show_rooflines(found: Sequence[rooflines.Roofline]) -> None:
     walks = Table(title="bandwidth, GB/s: read, write, copy (read + written)", title_justify="left")
     walks.add_column("threads", justify="right")
     walks.add_column("isa", justify="right")
-    for level in found[0].levels:
-        walks.add_column(f"{level.name} ({output.bytes_text(level.measured_bytes)} each)", justify="right")
+    levels = [level.name for level in max((roof.levels for roof in found), key=len)]
+    for name in levels:
+        walks.add_column(name, justify="right")
     for roof in found:
         rates = [f"{rate * 1e-9:,.1f}" if rate else "-" for rate in roof.peaks.values()]
         peaks.add_row(str(roof.threads), roof.isa, *rates, report.duration(roof.barrier_seconds))
-        levels = [f"{x.read * 1e-9:.0f} {x.write * 1e-9:.0f} {x.copy * 1e-9:.0f}" for x in roof.levels]
-        walks.add_row(str(roof.threads), roof.isa, *levels)
+        cells = {
+            level.name: " ".join(f"{rate * 1e-9:.0f}" for rate in (level.read, level.write, level.copy))
+            for level in roof.levels
+        }
+        walks.add_row(str(roof.threads), roof.isa, *(cells.get(name, "-") for name in levels))
     print_table(peaks)
     output.out.print("  peaks in G operations/s", style="dim")
     print_table(walks)
