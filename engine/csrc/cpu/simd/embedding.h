@@ -2,6 +2,8 @@
 #include "../rows.h"
 #include "vector.h"
 
+#define FETCHED 1024 /* elements of the gradient that are asked for ahead */
+
 int VOLTA_ISA_NAME(embedding)(const volta_call *call) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1],
                 V = call->operand[1].shape[0];
@@ -41,12 +43,17 @@ int VOLTA_ISA_NAME(embedding_grad)(const volta_call *call) {
     for (int64_t c = first; c < last; c += VOLTA_LANES)
       block_store(out + c, block_set(0.0f), last - c);
   }
+  /* parts of rows, in any order of the table's, which the hardware does not fetch ahead */
+  const int64_t ahead = FETCHED / (last - first + 1) + 1;
   for (int64_t r = 0; r < R; r++) {
-    const int64_t v = volta_index(call, 2, r);
+    const int64_t v = volta_index(call, 2, r), next = r + ahead < R ? r + ahead : r;
     if (v < first_row || v >= last_row) continue;
     float *out = volta_row(call, 0, v);
-    const float *g = volta_row(call, 1, r);
+    const float *g = volta_row(call, 1, r), *next_g = volta_row(call, 1, next);
+    const float *next_out = volta_row(call, 0, volta_index(call, 2, next));
     for (int64_t c = first; c < last; c += VOLTA_LANES) {
+      block_fetch(next_g + c);
+      block_fetch(next_out + c);
       const volta_block sum =
           block_add(block_load(out + c, last - c, 0.0f), block_load(g + c, last - c, 0.0f));
       block_store(out + c, sum, last - c);
