@@ -14,6 +14,9 @@
 
 #include "cpu/matmul_tile.h"
 #include "cpu/x86.h"
+#if defined(VOLTA_X86)
+#include <cpuid.h>
+#endif
 
 /* --- features: asked once -------------------------------------------------------------------- */
 
@@ -33,6 +36,15 @@ static int supports_amx(void) {
 #endif
 }
 
+/* AMD's family 19h: Zen 4 is the one with AVX-512. */
+static int splits_vectors(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || c != signature_AMD_ecx) return 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+  const unsigned base = a >> 8 & 15, extended = a >> 20 & 255;
+  return base + (base == 15 ? extended : 0) == 0x19;
+}
+
 static void read_features(void) {
   has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
@@ -43,6 +55,8 @@ static void read_features(void) {
   has[VOLTA_NEEDS_BF16_DOT] = has_avx512 && __builtin_cpu_supports("avx512bf16") &&
                               __builtin_cpu_supports("avx512vnni") && volta_bf16_dot_is_n9();
   has[VOLTA_NEEDS_AMX] = has_avx512 && supports_amx();
+  has[VOLTA_NEEDS_HALVES] = has_avx512 && splits_vectors();
+  has[VOLTA_NEEDS_WHOLE] = !has[VOLTA_NEEDS_HALVES];
 }
 #else
 static void read_features(void) { has[VOLTA_NEEDS_NOTHING] = 1; }

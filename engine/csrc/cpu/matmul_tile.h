@@ -73,12 +73,14 @@ enum {
   VOLTA_CODE_KINDS
 };
 
-/* What a processor must have beside the instruction set. */
+/* What a processor must have, or be, beside the instruction set. */
 enum {
   VOLTA_NEEDS_NOTHING,
   VOLTA_NEEDS_BF16_DOT, /* VDPBF16PS, and that it is two steps of a chain of N9: matmul_dot.c */
   VOLTA_NEEDS_VNNI,
   VOLTA_NEEDS_AMX,
+  VOLTA_NEEDS_HALVES, /* 512 bits are computed in two halves */
+  VOLTA_NEEDS_WHOLE, /* they are not */
   VOLTA_NEEDS_COUNT
 };
 
@@ -116,6 +118,7 @@ typedef struct {
   const char *name;
   const volta_matmul_code *code;
   int32_t mr, nr, kc, mc, nc, ahead;
+  int32_t needs; /* beside what its code does */
 } volta_matmul_family;
 
 /* Family `id`, counted from 1 in the order of matmul_tiles.def; NULL where this processor lacks what

@@ -8,12 +8,16 @@
 #include "x86.h"
 
 #if defined(VOLTA_X86)
-#define VOLTA_TILE_ROW(code, mr, nr, kc, mc, nc, ahead) extern const volta_matmul_code volta_##code;
+#define VOLTA_TILE_ROW(code, mr, nr, kc, mc, nc, ahead, where) \
+  extern const volta_matmul_code volta_##code;
 #include "matmul_tiles.def"
 #undef VOLTA_TILE_ROW
 
-#define VOLTA_TILE_ROW(code, mr, nr, kc, mc, nc, ahead) \
-  {#code, &volta_##code, mr, nr, kc, mc, nc, ahead},
+#define ANY VOLTA_NEEDS_NOTHING
+#define HALVES VOLTA_NEEDS_HALVES
+#define WHOLE VOLTA_NEEDS_WHOLE
+#define VOLTA_TILE_ROW(code, mr, nr, kc, mc, nc, ahead, where) \
+  {#code, &volta_##code, mr, nr, kc, mc, nc, ahead, where},
 static const volta_matmul_family families[] = {
 #include "matmul_tiles.def"
 };
@@ -29,12 +33,16 @@ static int runs_under(const volta_matmul_code *code, int32_t isa) {
   return code->isa == isa || (isa == VOLTA_ISA_AMX && code->isa == VOLTA_ISA_AVX512);
 }
 
+static int available(const volta_matmul_family *family) {
+  return volta_cpu_isa_supported(family->code->isa) && volta_cpu_has(family->code->needs) &&
+         volta_cpu_has(family->needs);
+}
+
 const volta_matmul_family *volta_matmul_family_of(int32_t id, int32_t kind, int32_t isa) {
   for (int32_t i = 0; i < FAMILIES; i++) {
     const volta_matmul_code *code = families[i].code;
     if (id != 0 && id != i + 1) continue;
-    if (code->kind == kind && runs_under(code, isa) && volta_cpu_has(code->needs))
-      return &families[i];
+    if (code->kind == kind && runs_under(code, isa) && available(&families[i])) return &families[i];
   }
   return NULL;
 }
@@ -55,7 +63,7 @@ int volta_tile_row(int32_t id, volta_tile_facts *facts) {
       .code = family->name,
       .kind = family->code->kind,
       .isa = family->code->isa,
-      .available = volta_cpu_isa_supported(family->code->isa) && volta_cpu_has(family->code->needs),
+      .available = available(family),
       .mr = family->mr,
       .nr = family->nr,
       .kc = family->kc,

@@ -113,7 +113,7 @@ def chain_ops() -> dict[str, int]:
 # --- register tiles of matmul ----------------------------------------------------------------------
 
 
-FEATURES = {1: "bf16 dot", 2: "vnni", 3: "amx"}  # VOLTA_NEEDS_..
+FEATURES = {1: "bf16 dot", 2: "vnni", 3: "amx", 4: "512 bits in halves"}  # VOLTA_NEEDS_..
 KINDS = ("f32", "bf16", "i8")  # what a tile's A holds: VOLTA_CODE_F32, ...
 
 
