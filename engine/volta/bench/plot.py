@@ -57,6 +57,7 @@ def draw(report: Report, path: Path) -> None:
             axes.plot([one.limit / longest] * 2, [row - 0.42, row + 0.42], color="black", lw=1.2)
     labels = [f"{one.name}, {counted(one.threads, 'thread')}" for one in report.measurements]
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15)
     axes.set_xlabel("time, as a share of the slowest side (bars: spread; black: the measured roofline)")
