@@ -10,6 +10,13 @@ static inline float *volta_row(const volta_call *call, int i, int64_t r) {
   return (float *)call->data[i] + r * call->operand[i].stride[0];
 }
 
+/* The row of operand i that stands where row r does in the next group of rows, to be fetched while this
+ * group is worked on. */
+static inline const float *volta_next_row(const volta_call *call, int i, int64_t r, int64_t group,
+                                          int64_t last) {
+  return volta_row(call, i, r + group < last ? r + group : r);
+}
+
 /* The stride of operand i's last axis; 1 where it has at most one element and no stride matters. */
 static inline int64_t volta_last_stride(const volta_call *call, int i) {
   const volta_operand *operand = &call->operand[i];

@@ -18,7 +18,8 @@ int VOLTA_ISA_NAME(cross_entropy)(const volta_call *call) {
     /* 2: s = N2(exp(x - m)) */
     for (int64_t k = 0; k < rows; k++)
       if (volta_index(call, 2, r + k) != ignore)
-        s[k] = row_sum_exp(NULL, volta_row(call, 1, r + k), V, m[k]);
+        s[k] = row_sum_exp(NULL, volta_row(call, 1, r + k), V, m[k],
+                           volta_next_row(call, 1, r + k, group, last));
 
     /* 3: loss = log(s) - (x[target] - m) */
     group_log(s);
@@ -49,7 +50,8 @@ int VOLTA_ISA_NAME(cross_entropy_grad)(const volta_call *call) {
     /* 2: e = exp(x - m), kept in the output row; s = N2(e) */
     for (int64_t k = 0; k < rows; k++)
       if (volta_index(call, 2, r + k) != ignore)
-        s[k] = row_sum_exp(volta_row(call, 0, r + k), volta_row(call, 1, r + k), V, m[k]);
+        s[k] = row_sum_exp(volta_row(call, 0, r + k), volta_row(call, 1, r + k), V, m[k],
+                           volta_next_row(call, 1, r + k, group, last));
 
     /* 3: p = e * (1 / s); dx = (p - onehot) * g, where p - 0 is p everywhere but at the target */
     for (int64_t k = 0; k < rows; k++) {

@@ -10,12 +10,6 @@
 #include "../targets.h"
 #include "vector.h"
 
-/* Row r of operand i of the next group, to be fetched while this one is finished. */
-static inline const float *next_row(const volta_call *call, int i, int64_t r, int64_t group,
-                                    int64_t last) {
-  return volta_row(call, i, r + group < last ? r + group : r);
-}
-
 /* --- forward --------------------------------------------------------------------------------- */
 VOLTA_INLINE int layer_norm(const volta_call *call, int whole) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1], group = row_group(C);
@@ -52,7 +46,8 @@ VOLTA_INLINE int layer_norm(const volta_call *call, int whole) {
     /* 3: y = ((x - mean) * rstd) * w + b */
     for (int64_t k = 0; k < rows; k++) {
       float *y = volta_row(call, 0, r + k);
-      const float *x = volta_row(call, 2, r + k), *next = next_row(call, 2, r + k, group, last);
+      const float *x = volta_row(call, 2, r + k),
+                  *next = volta_next_row(call, 2, r + k, group, last);
       const volta_block means = block_set(mean[k]), rstds = block_set(rstd[k]);
       for (int64_t c = 0; c < C; c += VOLTA_LANES) {
         const int64_t n = block_size(C - c, whole);
@@ -99,7 +94,8 @@ VOLTA_INLINE int rms_norm(const volta_call *call, int whole) {
     /* 2: y = (x * rstd) * w */
     for (int64_t k = 0; k < rows; k++) {
       float *y = volta_row(call, 0, r + k);
-      const float *x = volta_row(call, 2, r + k), *next = next_row(call, 2, r + k, group, last);
+      const float *x = volta_row(call, 2, r + k),
+                  *next = volta_next_row(call, 2, r + k, group, last);
       const volta_block rstds = block_set(rstd[k]);
       for (int64_t c = 0; c < C; c += VOLTA_LANES) {
         const int64_t n = block_size(C - c, whole);

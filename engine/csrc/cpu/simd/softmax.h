@@ -21,13 +21,16 @@ static inline volta_block block_sum_exp(volta_block lanes, float *e, const float
   return block_add(lanes, block);
 }
 
-/* N2(exp(x - m)); keeps exp(x - m) in e unless e is NULL. */
-static inline float row_sum_exp(float *e, const float *x, int64_t V, float m) {
+/* N2(exp(x - m)); keeps exp(x - m) in e unless e is NULL. Fetches the row at `next`, which the
+ * exponentials leave time for. */
+static inline float row_sum_exp(float *e, const float *x, int64_t V, float m, const float *next) {
   const volta_block maximum = block_set(m);
   volta_block lanes = block_set(0.0f);
   int64_t i = 0;
-  for (; i + VOLTA_LANES <= V; i += VOLTA_LANES)
+  for (; i + VOLTA_LANES <= V; i += VOLTA_LANES) {
+    block_fetch(next + i);
     lanes = block_sum_exp(lanes, e == NULL ? NULL : e + i, x + i, VOLTA_LANES, maximum);
+  }
   if (i < V) lanes = block_sum_exp(lanes, e == NULL ? NULL : e + i, x + i, V - i, maximum);
   return block_sum(lanes);
 }
@@ -50,7 +53,8 @@ int VOLTA_ISA_NAME(softmax)(const volta_call *call) {
 
     /* 2: e = exp(x - m), kept in the output row; s = N2(e) */
     for (int64_t k = 0; k < rows; k++)
-      s[k] = row_sum_exp(volta_row(call, 0, r + k), volta_row(call, 1, r + k), V, m[k]);
+      s[k] = row_sum_exp(volta_row(call, 0, r + k), volta_row(call, 1, r + k), V, m[k],
+                         volta_next_row(call, 1, r + k, group, last));
 
     /* 3: y = e * (1 / s) */
     for (int64_t k = 0; k < rows; k++) {
@@ -107,7 +111,9 @@ int VOLTA_ISA_NAME(log_softmax)(const volta_call *call) {
     for (int64_t k = 0; k < rows; k++) m[k] = row_max(volta_row(call, 1, r + k), V);
 
     /* 2: s = N2(exp(x - m)) */
-    for (int64_t k = 0; k < rows; k++) s[k] = row_sum_exp(NULL, volta_row(call, 1, r + k), V, m[k]);
+    for (int64_t k = 0; k < rows; k++)
+      s[k] = row_sum_exp(NULL, volta_row(call, 1, r + k), V, m[k],
+                         volta_next_row(call, 1, r + k, group, last));
 
     /* 3: y = (x - m) - log(s) */
     group_log(s);
