@@ -55,6 +55,28 @@ def test_embedding_grad_adds_in_ascending_order_of_tokens(rows: int) -> None:
         assert_same_bits(out, scatter_add(g, indices, VOCABULARY), context)
 
 
+@pytest.mark.parametrize("table", [1, 2, 3, 1023, 1024, 1025, 5000])
+@pytest.mark.parametrize("drawn", ["evenly", "one row", "the first rows", "the last rows"])
+def test_embedding_grad_reaches_every_row_however_tokens_are_spread(table: int, drawn: str) -> None:
+    """Threads divide the table by where the tokens are; more rows than are counted one by one."""
+    tokens, few = 2100, max(1, table // 50)
+    generator = np.random.default_rng(table)
+    indices = {
+        "evenly": generator.integers(0, table, tokens),
+        "one row": np.full(tokens, table // 2),
+        "the first rows": generator.integers(0, few, tokens),
+        "the last rows": table - 1 - generator.integers(0, few, tokens),
+    }[drawn].astype(np.int32)
+    g = awkward(tokens, 33)
+    expected = scatter_add(g, indices, table)
+    for isa in isas():
+        for threads in THREADS:
+            out = Guarded((table, 33))
+            run_kernel("embedding_grad", [out.array, g, indices], 1, isa=isa, threads=threads)
+            out.check()
+            assert_same_bits(out.array, expected, f"{isa}, {threads} threads")
+
+
 def test_the_order_of_the_additions_is_visible() -> None:
     """1 + 2^-24 rounds to 1, twice; 2^-24 + 2^-24 + 1 is above 1."""
     g = np.array([[1.0], [2.0**-24], [2.0**-24]], np.float32)

@@ -222,9 +222,7 @@ def op(kind: str, rows: int, width: int) -> Case:
         raise UsageError(f"[bench] {rows}x{width} is too large: expected up to 2^31 values")
     if kind not in OPERATIONS:
         raise UsageError(f"[bench] op is {kind!r}: expected one of {', '.join(OPERATIONS)}")
-    inputs, volta, truth = OPERATIONS[kind](rows, width)
-    by_rows = tuple(i for i, one in enumerate(inputs) if one.shape[:1] == (rows,))
-    whole = kind in WHOLE
+    inputs, volta, truth, by_rows = OPERATIONS[kind](rows, width)
     return Case(
         "ops",
         f"{kind} {rows}x{width}",
@@ -233,12 +231,12 @@ def op(kind: str, rows: int, width: int) -> Case:
         volta,
         truth,
         1e-4 if "grad" in kind else 2e-5,
-        rows=() if whole else by_rows,
+        rows=by_rows,
     )
 
 
-Parts = tuple[tuple[Input, ...], Callable[..., Any], Callable[..., list[Array]]]
-WHOLE = ("layer_norm_grad", "rms_norm_grad", "embedding_grad", "sum_rows")  # they add over rows
+# A case's inputs, volta, truth and rows: none where the operation adds over rows.
+Parts = tuple[tuple[Input, ...], Callable[..., Any], Callable[..., list[Array]], tuple[int, ...]]
 
 
 def _elementwise(name: str, operands: int = 1, **attrs: Any) -> Callable[[int, int], Parts]:
@@ -246,6 +244,7 @@ def _elementwise(name: str, operands: int = 1, **attrs: Any) -> Callable[[int, i
         (Input((rows, width)),) * operands,
         _applied(name, **attrs),
         _true(name, **attrs),
+        tuple(range(operands)),
     )
 
 
@@ -262,6 +261,7 @@ OPERATIONS: dict[str, Callable[[int, int], Parts]] = {
         (Input((rows, width)), Input((width,)), Input((width,))),
         _applied("layer_norm", eps=1e-5),
         _true("layer_norm", eps=1e-5),
+        (0,),
     ),
     "layer_norm_grad": lambda rows, width: (
         (
@@ -272,11 +272,13 @@ OPERATIONS: dict[str, Callable[[int, int], Parts]] = {
         ),
         _applied("layer_norm_grad"),
         _true("layer_norm_grad"),
+        (),
     ),
     "rms_norm": lambda rows, width: (
         (Input((rows, width)), Input((width,))),
         _applied("rms_norm", eps=1e-5),
         _true("rms_norm", eps=1e-5),
+        (0,),
     ),
     "rms_norm_grad": lambda rows, width: (
         (
@@ -287,26 +289,31 @@ OPERATIONS: dict[str, Callable[[int, int], Parts]] = {
         ),
         _applied("rms_norm_grad"),
         _true("rms_norm_grad"),
+        (),
     ),
     "cross_entropy": lambda rows, width: (
         (Input((rows, width)), Input((rows,), "i32", below=width)),
         _applied("cross_entropy", ignore_index=IGNORE),
         _true("cross_entropy", ignore_index=IGNORE),
+        (0, 1),
     ),
     "cross_entropy_grad": lambda rows, width: (
         (Input((rows, width)), Input((rows,), "i32", below=width), Input((rows,))),
         _applied("cross_entropy_grad", ignore_index=IGNORE),
         _true("cross_entropy_grad", ignore_index=IGNORE),
+        (0, 1, 2),
     ),
     "embedding": lambda rows, width: (
         (Input((256, width)), Input((rows,), "i32", below=256)),
         _applied("embedding"),
         _true("embedding"),
+        (1,),
     ),
     "embedding_grad": lambda rows, width: (
         (Input((rows, width)), Input((rows,), "i32", below=256)),
         _applied("embedding_grad", rows=256),
         _true("embedding_grad", rows=256),
+        (),
     ),
     "adamw": lambda rows, width: (
         (
@@ -317,11 +324,13 @@ OPERATIONS: dict[str, Callable[[int, int], Parts]] = {
         ),
         _adamw,
         _true_adamw,
+        (0, 1, 2, 3),
     ),
     "sum_rows": lambda rows, width: (
         (Input((rows, width)),),
         _applied("sum", axes=(0,), keepdims=False),
         _true("sum", axes=(0,), keepdims=False),
+        (),
     ),
 }
 
