@@ -142,15 +142,29 @@ static inline void combine_partials(const volta_call *call, int which, float *ou
 /* Bytes of partial sums that a thread keeps at a time: they stay in L2 beside the rows. */
 #define PARTIALS_BYTES (256 << 10)
 
-/* The sums over rows of `sums` outputs, of this thread's lanes: rows(call, r, lane, count, whole) does
- * rows r .. r + count - 1, the first of which belongs to `lane`. Rows come in ascending order over as
- * many lanes as fit, because memory gives long runs faster than single rows. */
-typedef void rows_of_lanes(const volta_call *call, int64_t r, int64_t lane, int64_t count,
-                           int whole);
+/* Rows r .. r + count - 1, the first of which belongs to `lane`; a pair takes the next row of each one's
+ * lane, r + 32 .., with it: so the lane's partial sums are read and written once for both. */
+typedef void rows_of_lanes(const volta_call *call, int64_t r, int64_t lane, int64_t count);
 
-VOLTA_INLINE void over_lanes(const volta_call *call, int sums, rows_of_lanes *rows, int whole) {
+/* The two functions of `rows`, each compiled by itself: in one they would share the registers. */
+#define VOLTA_ROWS_OF_LANES(rows, name, whole) \
+  static __attribute__((noinline)) void name##_singles(const volta_call *call, int64_t r, \
+                                                       int64_t lane, int64_t count) { \
+    rows(call, r, lane, count, 0, whole); \
+  } \
+  static __attribute__((noinline)) void name##_pairs(const volta_call *call, int64_t r, \
+                                                     int64_t lane, int64_t count) { \
+    rows(call, r, lane, count, 1, whole); \
+  }
+
+/* The sums over rows of `sums` outputs, of this thread's lanes. Rows come in ascending order over as many
+ * lanes as fit, because memory gives long runs faster than single rows. */
+static int over_lanes(const volta_call *call, int sums, rows_of_lanes *singles,
+                      rows_of_lanes *pairs) {
   const int64_t R = call->operand[0].shape[0], C = call->operand[0].shape[1];
-  const int64_t group = row_group(3 * C);
+  /* where registers hold a pair, and the first cache until its rows are read again */
+  const int paired = VOLTA_WIDTH == 16 && 3 * 2 * C <= ROW_GROUP_ELEMENTS;
+  const int64_t group = row_group(3 * (paired ? 2 : 1) * C);
   int64_t kept = PARTIALS_BYTES / (sums * volta_partial_bytes(C) + 1), first, last;
   if (kept < group) kept = group;
   volta_share(VOLTA_LANES, call->thread, call->threads, &first, &last);
@@ -158,114 +172,167 @@ VOLTA_INLINE void over_lanes(const volta_call *call, int sums, rows_of_lanes *ro
     const int64_t end = last - lane < kept ? last : lane + kept;
     for (int64_t j = lane; j < end; j++)
       for (int which = 0; which < sums; which++) start_partial(call, which, j);
-    for (int64_t base = 0; base < R; base += VOLTA_LANES) {
+    int64_t base = 0;
+    for (; paired && base + 2 * VOLTA_LANES <= R; base += 2 * VOLTA_LANES)
+      for (int64_t j = lane; j < end; j += group)
+        pairs(call, base + j, j, end - j < group ? end - j : group);
+    for (; base < R; base += VOLTA_LANES) {
       const int64_t stop = R - base < end ? R - base : end;
       for (int64_t j = lane; j < stop; j += group)
-        rows(call, base + j, j, stop - j < group ? stop - j : group, whole);
+        singles(call, base + j, j, stop - j < group ? stop - j : group);
     }
   }
   if (call->threads > 1) volta_pool_barrier(call->pool);
   for (int which = 0; which < sums; which++)
     combine_partials(call, which, volta_element(call, 1 + which, 0));
+  return VOLTA_OK;
+}
+
+/* What a row's sums need, and the sums. */
+typedef struct {
+  const float *x, *g;
+  volta_block mean, rstd, d, dh;
+} norm_row;
+
+VOLTA_INLINE norm_row layer_norm_row(const volta_call *call, int64_t r) {
+  return (norm_row){.x = volta_row(call, 3, r),
+                    .g = volta_row(call, 6, r),
+                    .mean = block_set(*volta_entry(call, 4, r, 0)),
+                    .rstd = block_set(*volta_entry(call, 4, r, 1)),
+                    .d = block_set(0.0f),
+                    .dh = block_set(0.0f)};
+}
+
+VOLTA_INLINE void layer_norm_block(norm_row *row, int64_t i, int64_t n, volta_block w,
+                                   volta_block *dw, volta_block *db) {
+  const volta_block h = block_mul(block_sub(block_load(row->x + i, n, 0.0f), row->mean), row->rstd);
+  const volta_block g = block_load(row->g + i, n, 0.0f), d = block_mul(g, w);
+  row->d = block_add(row->d, d);
+  row->dh = block_add(row->dh, block_keep(block_mul(d, h), n));
+  *dw = block_add(*dw, block_mul(g, h));
+  *db = block_add(*db, g);
+}
+
+/* 2: dx = ((d - a) - h * c) * rstd, with a = N2(d) * (1/C) and c = N2(d * h) * (1/C) */
+VOLTA_INLINE void layer_norm_dx(const volta_call *call, int64_t r, float a, float c, int whole) {
+  const int64_t C = call->operand[0].shape[1];
+  const float *w = volta_element(call, 5, 0);
+  float *dx = volta_row(call, 0, r);
+  const norm_row row = layer_norm_row(call, r);
+  const volta_block as = block_set(a), cs = block_set(c);
+  for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+    const int64_t n = block_size(C - i, whole);
+    const volta_block h = block_mul(block_sub(block_load(row.x + i, n, 0.0f), row.mean), row.rstd);
+    const volta_block d = block_mul(block_load(row.g + i, n, 0.0f), block_load(w + i, n, 0.0f));
+    block_store(dx + i, block_mul(block_sub(block_sub(d, as), block_mul(h, cs)), row.rstd), n);
+  }
 }
 
 VOLTA_INLINE void layer_norm_grad_rows(const volta_call *call, int64_t r, int64_t lane,
-                                       int64_t count, int whole) {
+                                       int64_t count, int pairs, int whole) {
   const int64_t C = call->operand[0].shape[1];
   const float inverse_c = 1.0f / (float)C, *w = volta_element(call, 5, 0);
-  float a[VOLTA_ROW_GROUP], c[VOLTA_ROW_GROUP];
+  float a[2][VOLTA_ROW_GROUP], c[2][VOLTA_ROW_GROUP];
 
-  /* 1: a = N2(d) * (1/C); c = N2(d * h) * (1/C). 3, 4: dw's lane adds g * h, db's adds g */
+  /* 1: a and c. 3, 4: dw's lane adds g * h, db's adds g */
   for (int64_t k = 0; k < count; k++) {
-    const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
-    const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
-    const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
     float *dw = volta_partial(call, 0, lane + k), *db = volta_partial(call, 1, lane + k);
-    volta_block d_lanes = block_set(0.0f), dh_lanes = block_set(0.0f);
+    norm_row one = layer_norm_row(call, r + k);
+    norm_row other = pairs ? layer_norm_row(call, r + k + VOLTA_LANES) : one;
     for (int64_t i = 0; i < C; i += VOLTA_LANES) {
       const int64_t n = block_size(C - i, whole);
-      const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
-      const volta_block gs = block_load(g + i, n, 0.0f);
-      const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
-      d_lanes = block_add(d_lanes, d);
-      dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
-      block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
-      block_store(db + i, block_add(block_load(db + i, n, 0.0f), gs), n);
+      const volta_block ws = block_load(w + i, n, 0.0f);
+      volta_block dws = block_load(dw + i, n, 0.0f), dbs = block_load(db + i, n, 0.0f);
+      layer_norm_block(&one, i, n, ws, &dws, &dbs);
+      if (pairs) layer_norm_block(&other, i, n, ws, &dws, &dbs);
+      block_store(dw + i, dws, n);
+      block_store(db + i, dbs, n);
     }
-    a[k] = block_sum(d_lanes) * inverse_c;
-    c[k] = block_sum(dh_lanes) * inverse_c;
+    a[0][k] = block_sum(one.d) * inverse_c, c[0][k] = block_sum(one.dh) * inverse_c;
+    if (pairs) a[1][k] = block_sum(other.d) * inverse_c, c[1][k] = block_sum(other.dh) * inverse_c;
   }
 
-  /* 2: dx = ((d - a) - h * c) * rstd */
-  for (int64_t k = 0; k < count; k++) {
-    float *dx = volta_row(call, 0, r + k);
-    const float *x = volta_row(call, 3, r + k), *g = volta_row(call, 6, r + k);
-    const volta_block mean = block_set(*volta_entry(call, 4, r + k, 0));
-    const volta_block rstd = block_set(*volta_entry(call, 4, r + k, 1));
-    const volta_block as = block_set(a[k]), cs = block_set(c[k]);
-    for (int64_t i = 0; i < C; i += VOLTA_LANES) {
-      const int64_t n = block_size(C - i, whole);
-      const volta_block h = block_mul(block_sub(block_load(x + i, n, 0.0f), mean), rstd);
-      const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
-      block_store(dx + i, block_mul(block_sub(block_sub(d, as), block_mul(h, cs)), rstd), n);
-    }
-  }
+  for (int t = 0; t <= pairs; t++)
+    for (int64_t k = 0; k < count; k++)
+      layer_norm_dx(call, r + k + t * VOLTA_LANES, a[t][k], c[t][k], whole);
 }
+
+VOLTA_ROWS_OF_LANES(layer_norm_grad_rows, layer_norm_grad_whole, 1)
+VOLTA_ROWS_OF_LANES(layer_norm_grad_rows, layer_norm_grad_any, 0)
 
 int VOLTA_ISA_NAME(layer_norm_grad)(const volta_call *call) {
   if (volta_last_stride(call, 1) != 1 || volta_last_stride(call, 2) != 1 ||
       volta_last_stride(call, 5) != 1)
     return volta_layer_norm_grad_ref(call);
   if (call->operand[0].shape[1] % VOLTA_LANES == 0)
-    over_lanes(call, 2, layer_norm_grad_rows, 1);
-  else
-    over_lanes(call, 2, layer_norm_grad_rows, 0);
-  return VOLTA_OK;
+    return over_lanes(call, 2, layer_norm_grad_whole_singles, layer_norm_grad_whole_pairs);
+  return over_lanes(call, 2, layer_norm_grad_any_singles, layer_norm_grad_any_pairs);
+}
+
+VOLTA_INLINE norm_row rms_norm_row(const volta_call *call, int64_t r) {
+  return (norm_row){.x = volta_row(call, 2, r),
+                    .g = volta_row(call, 5, r),
+                    .rstd = block_set(*volta_entry(call, 3, r, 0)),
+                    .dh = block_set(0.0f)};
+}
+
+VOLTA_INLINE void rms_norm_block(norm_row *row, int64_t i, int64_t n, volta_block w,
+                                 volta_block *dw) {
+  const volta_block h = block_mul(block_load(row->x + i, n, 0.0f), row->rstd);
+  const volta_block g = block_load(row->g + i, n, 0.0f);
+  row->dh = block_add(row->dh, block_keep(block_mul(block_mul(g, w), h), n));
+  *dw = block_add(*dw, block_mul(g, h));
+}
+
+/* 2: dx = (d - h * c) * rstd, with c = N2(d * h) * (1/C) */
+VOLTA_INLINE void rms_norm_dx(const volta_call *call, int64_t r, float c, int whole) {
+  const int64_t C = call->operand[0].shape[1];
+  const float *w = volta_element(call, 4, 0);
+  float *dx = volta_row(call, 0, r);
+  const norm_row row = rms_norm_row(call, r);
+  const volta_block cs = block_set(c);
+  for (int64_t i = 0; i < C; i += VOLTA_LANES) {
+    const int64_t n = block_size(C - i, whole);
+    const volta_block h = block_mul(block_load(row.x + i, n, 0.0f), row.rstd);
+    const volta_block d = block_mul(block_load(row.g + i, n, 0.0f), block_load(w + i, n, 0.0f));
+    block_store(dx + i, block_mul(block_sub(d, block_mul(h, cs)), row.rstd), n);
+  }
 }
 
 VOLTA_INLINE void rms_norm_grad_rows(const volta_call *call, int64_t r, int64_t lane, int64_t count,
-                                     int whole) {
+                                     int pairs, int whole) {
   const int64_t C = call->operand[0].shape[1];
   const float inverse_c = 1.0f / (float)C, *w = volta_element(call, 4, 0);
-  float c[VOLTA_ROW_GROUP];
+  float c[2][VOLTA_ROW_GROUP];
 
-  /* 1: c = N2(d * h) * (1/C). 3: the lane of dw adds g * h */
+  /* 1: c. 3: the lane of dw adds g * h */
   for (int64_t k = 0; k < count; k++) {
-    const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
-    const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0));
     float *dw = volta_partial(call, 0, lane + k);
-    volta_block dh_lanes = block_set(0.0f);
+    norm_row one = rms_norm_row(call, r + k);
+    norm_row other = pairs ? rms_norm_row(call, r + k + VOLTA_LANES) : one;
     for (int64_t i = 0; i < C; i += VOLTA_LANES) {
       const int64_t n = block_size(C - i, whole);
-      const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
-      const volta_block gs = block_load(g + i, n, 0.0f);
-      const volta_block d = block_mul(gs, block_load(w + i, n, 0.0f));
-      dh_lanes = block_add(dh_lanes, block_keep(block_mul(d, h), n));
-      block_store(dw + i, block_add(block_load(dw + i, n, 0.0f), block_mul(gs, h)), n);
+      const volta_block ws = block_load(w + i, n, 0.0f);
+      volta_block dws = block_load(dw + i, n, 0.0f);
+      rms_norm_block(&one, i, n, ws, &dws);
+      if (pairs) rms_norm_block(&other, i, n, ws, &dws);
+      block_store(dw + i, dws, n);
     }
-    c[k] = block_sum(dh_lanes) * inverse_c;
+    c[0][k] = block_sum(one.dh) * inverse_c;
+    if (pairs) c[1][k] = block_sum(other.dh) * inverse_c;
   }
 
-  /* 2: dx = (d - h * c) * rstd */
-  for (int64_t k = 0; k < count; k++) {
-    float *dx = volta_row(call, 0, r + k);
-    const float *x = volta_row(call, 2, r + k), *g = volta_row(call, 5, r + k);
-    const volta_block rstd = block_set(*volta_entry(call, 3, r + k, 0)), cs = block_set(c[k]);
-    for (int64_t i = 0; i < C; i += VOLTA_LANES) {
-      const int64_t n = block_size(C - i, whole);
-      const volta_block h = block_mul(block_load(x + i, n, 0.0f), rstd);
-      const volta_block d = block_mul(block_load(g + i, n, 0.0f), block_load(w + i, n, 0.0f));
-      block_store(dx + i, block_mul(block_sub(d, block_mul(h, cs)), rstd), n);
-    }
-  }
+  for (int t = 0; t <= pairs; t++)
+    for (int64_t k = 0; k < count; k++) rms_norm_dx(call, r + k + t * VOLTA_LANES, c[t][k], whole);
 }
+
+VOLTA_ROWS_OF_LANES(rms_norm_grad_rows, rms_norm_grad_whole, 1)
+VOLTA_ROWS_OF_LANES(rms_norm_grad_rows, rms_norm_grad_any, 0)
 
 int VOLTA_ISA_NAME(rms_norm_grad)(const volta_call *call) {
   if (volta_last_stride(call, 1) != 1 || volta_last_stride(call, 4) != 1)
     return volta_rms_norm_grad_ref(call);
   if (call->operand[0].shape[1] % VOLTA_LANES == 0)
-    over_lanes(call, 1, rms_norm_grad_rows, 1);
-  else
-    over_lanes(call, 1, rms_norm_grad_rows, 0);
-  return VOLTA_OK;
+    return over_lanes(call, 1, rms_norm_grad_whole_singles, rms_norm_grad_whole_pairs);
+  return over_lanes(call, 1, rms_norm_grad_any_singles, rms_norm_grad_any_pairs);
 }

@@ -142,11 +142,12 @@ static inline volta_block block_exp(volta_block a) {
 
 /* --- rows taken together --------------------------------------------------------------------- */
 #define VOLTA_ROW_GROUP 16
+#define ROW_GROUP_ELEMENTS 4096
 
 /* Each pass runs over a few rows, as many as stay in the first cache, before the next pass begins:
  * the latency of one row's fold, division or logarithm hides behind its neighbours' work. */
 static inline int64_t row_group(int64_t width) {
-  const int64_t rows = 4096 / (width + 1);
+  const int64_t rows = ROW_GROUP_ELEMENTS / (width + 1);
   return rows < 1 ? 1 : rows > VOLTA_ROW_GROUP ? VOLTA_ROW_GROUP : rows;
 }
 
