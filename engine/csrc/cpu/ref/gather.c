@@ -40,7 +40,7 @@ static inline int64_t from_end(int64_t index, int64_t size) {
 
 /* out[o, k, i] = x[o, index[o, k, i], i]; threads divide the elements. */
 int volta_gather_ref(const volta_call *call) {
-  gather_shape s;
+  gather_shape s = {0};
   const int status = check(call, 1, 2, &s);
   if (status != VOLTA_OK) return status;
   float *out = (float *)call->data[0];
@@ -58,7 +58,7 @@ int volta_gather_ref(const volta_call *call) {
 /* out = +0, then out[o, index[o, k, i], i] += g[o, k, i] in ascending flat order of the index.
  * Only equal (o, i) meet in one output, so threads divide the pairs and k ascends within each. */
 int volta_gather_grad_ref(const volta_call *call) {
-  gather_shape s;
+  gather_shape s = {0};
   const int status = check(call, 0, 2, &s);
   if (status != VOLTA_OK) return status;
   float *out = (float *)call->data[0];

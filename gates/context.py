@@ -1,0 +1,151 @@
+"""What a gate is given: two exact checkouts, what changed between them, a seed, and a place for evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from gates.trees.checkout import Checkout, build
+from gates.trees.repository import Change, Repository, Tree
+
+TAIL = 40  # lines of a failed command that a record keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished command: its exit code and what it printed."""
+
+    argv: Sequence[str]
+    code: int
+    output: str
+    seconds: float
+
+    def tail(self, lines: int = TAIL) -> str:
+        return "\n".join(self.output.strip().splitlines()[-lines:])
+
+
+@dataclass(frozen=True)
+class Context:
+    """base, head: checkouts. evidence: a directory of this gate's own. deadline: of time.monotonic()."""
+
+    repository: Repository
+    base: Checkout
+    head: Checkout
+    seed: int
+    evidence: Path
+    deadline: float
+    alone: bool = False  # the gate was asked for by name: judge it even where nothing relevant changed
+    commands: list[Sequence[str]] = field(default_factory=list)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        return self.repository.changes(self.base.tree, self.head.tree)
+
+    def touches(self, *places: str) -> bool:
+        """Whether any changed path is one of these or lies below one (`engine/csrc/`)."""
+        return any(
+            path == place or (place.endswith("/") and path.startswith(place))
+            for change in self.changes
+            for path in change.paths
+            for place in places
+        )
+
+    @property
+    def left_s(self) -> float:
+        return max(1.0, self.deadline - time.monotonic())
+
+    def build(self, which: Checkout) -> Path:
+        return build(self.repository, which)
+
+    def environment(self, engine: Checkout, **more: str) -> dict[str, str]:
+        """Of a process that uses a checkout's engine: nothing of the user's settings for Volta, no writing
+        of bytecode into the checkout, a cache of its own."""
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("VOLTA_", "PYTHON", "PYTEST_", "GIT_", "COV_"))
+        }
+        return {
+            **kept,
+            "PYTHONPATH": os.pathsep.join((str(engine.path / "engine"), str(engine.path))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "VOLTA_CACHE": str(self.evidence / "cache"),
+            **more,
+        }
+
+    def run(
+        self,
+        argv: Iterable[str | Path],
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+    ) -> Done:
+        """Runs a command to its end, at most until the gate's deadline; what it prints goes to the log too."""
+        command = [str(part) for part in argv]
+        self.commands.append(command)
+        begin = time.monotonic()
+        try:
+            done = subprocess.run(
+                command,
+                cwd=cwd or self.head.path,
+                env=None if env is None else dict(env),
+                input=stdin if stdin is not None else "",
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=self.left_s,
+                check=False,
+            )
+            code, output = done.returncode, done.stdout
+        except FileNotFoundError:
+            code, output = 127, f"{command[0]}: no such command\n"
+        log(f"$ {' '.join(command)}\n{output}exit code {code}\n")
+        return Done(command, code, output, time.monotonic() - begin)
+
+    def python(self, *arguments: str | Path, engine: Checkout, cwd: Path | None = None, **env: str) -> Done:
+        """A Python process with a checkout's engine on its path."""
+        return self.run((sys.executable, *arguments), cwd=cwd or engine.path, env=self.environment(engine, **env))
+
+    # --- from the judge to the process that runs the gate ---------------------------------------------
+
+    def to_json(self, limit_s: float) -> str:
+        return json.dumps(
+            {
+                "root": str(self.repository.root),
+                "base": [asdict(self.base.tree), str(self.base.path)],
+                "head": [asdict(self.head.tree), str(self.head.path)],
+                "seed": self.seed,
+                "evidence": str(self.evidence),
+                "limit_s": limit_s,
+                "alone": self.alone,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Context:
+        given = json.loads(text)
+        (base, base_path), (head, head_path) = given["base"], given["head"]
+        return cls(
+            Repository(Path(given["root"])),
+            Checkout(Tree(**base), Path(base_path)),
+            Checkout(Tree(**head), Path(head_path)),
+            given["seed"],
+            Path(given["evidence"]),
+            time.monotonic() + given["limit_s"],
+            given["alone"],
+        )
+
+
+def log(text: str) -> None:
+    """To the gate's log: its process's standard error."""
+    sys.stderr.write(text)
+    sys.stderr.flush()

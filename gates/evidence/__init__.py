@@ -1,0 +1,1 @@
+"""What a gate says and leaves behind: verdicts, records, one table and one page."""

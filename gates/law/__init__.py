@@ -1,0 +1,1 @@
+"""Governance read from its files: tiers, waivers, RFCs, owners, limits."""

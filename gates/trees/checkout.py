@@ -1,0 +1,111 @@
+"""Exact copies of trees on disk, kept by tree id, with the kernels compiled once per version of their sources.
+
+All under one ignored directory of the repository, `.gates/`: trees/, builds/, evidence/.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from gates.errors import GateError
+from gates.trees.repository import Repository, Tree
+
+HOME = ".gates"
+KEPT = 8  # checkouts; older ones are removed
+SOURCES = ("engine/csrc", "setup.py", "pyproject.toml")  # what the compiled kernels are made from
+BUILD_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A tree and the directory that holds exactly its files."""
+
+    tree: Tree
+    path: Path
+
+
+def home(repository: Repository) -> Path:
+    """`.gates`, which ignores itself."""
+    path = repository.root / HOME
+    path.mkdir(exist_ok=True)
+    (path / ".gitignore").write_text("*\n")
+    return path
+
+
+def checkout(repository: Repository, tree: Tree) -> Checkout:
+    """The tree's files in a directory of their own; a second call finds it there."""
+    trees = home(repository) / "trees"
+    trees.mkdir(exist_ok=True)
+    path = trees / tree.tree
+    if not path.is_dir():
+        with tempfile.TemporaryDirectory(dir=trees) as scratch:
+            new = Path(scratch, "tree")
+            new.mkdir()
+            env = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
+            repository.git("read-tree", tree.tree, env=env)
+            repository.git("checkout-index", "--all", "--force", f"--prefix={new}/", env=env)
+            try:
+                new.rename(path)
+            except OSError:  # another process was first
+                if not path.is_dir():
+                    raise
+    os.utime(path)
+    forget(trees, KEPT)
+    return Checkout(tree, path)
+
+
+def forget(directory: Path, kept: int) -> None:
+    """Removes all but the entries used last."""
+    entries = sorted(directory.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for entry in entries[kept:]:
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def sources_hash(root: Path) -> str:
+    """sha256 of all that the compiled kernels are made from, names included."""
+    content = hashlib.sha256(f"{sys.implementation.cache_tag} {os.environ.get('CFLAGS', '')}\n".encode())
+    for place in SOURCES:
+        where = root / place
+        for file in sorted(where.rglob("*")) if where.is_dir() else [where]:
+            if file.is_file() and not file.is_symlink():
+                data = file.read_bytes()
+                content.update(f"{file.relative_to(root)} {len(data)}\n".encode() + data)
+    return content.hexdigest()
+
+
+def build(repository: Repository, tree: Checkout) -> Path:
+    """Puts the compiled kernels into a checkout and gives their path. Raises GateError with the compiler's
+    last words where they do not compile."""
+    target = tree.path / "engine" / "volta" / "_native.abi3.so"
+    if target.is_file():
+        return target
+    builds = home(repository) / "builds"
+    builds.mkdir(exist_ok=True)
+    kept = builds / f"{sources_hash(tree.path)}.so"
+    if not kept.is_file():
+        with tempfile.TemporaryDirectory(dir=builds) as scratch:
+            compile_kernels(tree.path, Path(scratch), kept)
+    partial = target.with_suffix(".partial")
+    shutil.copyfile(kept, partial)
+    partial.rename(target)
+    return target
+
+
+def compile_kernels(root: Path, scratch: Path, to: Path) -> None:
+    out = scratch / "out"
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(out), "--build-temp", str(scratch)]
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False, errors="replace"
+    )
+    made = list(out.rglob("_native*.so"))
+    if done.returncode or len(made) != 1:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
+        raise GateError(f"[build] the kernels do not compile: {lines[0].strip() if lines else 'see the log'}")
+    made[0].rename(to)
