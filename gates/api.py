@@ -51,11 +51,13 @@ def check(context: Context) -> Outcome:
     for name, signature in before.items():
         last = name.rpartition(".")[2].rpartition(" ")[2]
         if name not in after and not named(last, said):
-            findings.append(Finding(f"{name} has gone, and no new line of the changelog names `{last}`", CHANGELOG))
+            findings.append(
+                Finding(f"{name} has gone: no new line of the changelog names `{last}`", CHANGELOG)
+            )
         elif name in after and lost(signature, after[name]) and not named(last, said):
             findings.append(
                 Finding(
-                    f"{name}{signature} takes less as {name}{after[name]}, and no new line of the changelog names it",
+                    f"{name}{signature} takes less as {name}{after[name]}: the changelog does not say so",
                     CHANGELOG,
                 )
             )

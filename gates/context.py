@@ -15,6 +15,7 @@ from pathlib import Path
 from gates.trees.checkout import Checkout, build
 from gates.trees.repository import Change, Repository, Tree
 
+JUDGE = Path(__file__).resolve().parents[1]  # where this code was taken from
 TAIL = 40  # lines of a failed command that a record keeps
 
 
@@ -88,7 +89,7 @@ class Context:
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
     ) -> Done:
-        """Runs a command to its end, at most until the gate's deadline; what it prints goes to the log too."""
+        """Runs a command to its end, at most to the gate's deadline; what it prints goes to the log too."""
         command = [str(part) for part in argv]
         self.commands.append(command)
         begin = time.monotonic()
@@ -111,9 +112,18 @@ class Context:
         log(f"$ {' '.join(command)}\n{output}exit code {code}\n")
         return Done(command, code, output, time.monotonic() - begin)
 
+    def worker(self, module: str, engine: Checkout, request: str, **env: str) -> Done:
+        """A module of the judge in a process with an engine that it does not trust: `gates` is the judge's,
+        not what the engine's checkout has under that name."""
+        environment = self.environment(engine, **env)
+        environment["PYTHONPATH"] = os.pathsep.join((str(engine.path / "engine"), str(JUDGE)))
+        return self.run((sys.executable, "-P", "-m", module), self.evidence, environment, request)
+
     def python(self, *arguments: str | Path, engine: Checkout, cwd: Path | None = None, **env: str) -> Done:
         """A Python process with a checkout's engine on its path."""
-        return self.run((sys.executable, *arguments), cwd=cwd or engine.path, env=self.environment(engine, **env))
+        return self.run(
+            (sys.executable, *arguments), cwd=cwd or engine.path, env=self.environment(engine, **env)
+        )
 
     # --- from the judge to the process that runs the gate ---------------------------------------------
 

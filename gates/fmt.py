@@ -8,11 +8,12 @@ from gates.tools import c_files, tool
 
 
 def check(context: Context) -> Outcome:
-    findings: list[Finding] = []
-    ruff = context.run((tool("ruff"), "format", "--check", "--no-cache", "."))
-    for line in ruff.output.splitlines():
-        if line.startswith("Would reformat: "):
-            findings.append(Finding("ruff format lays it out differently", line.removeprefix("Would reformat: ")))
+    ruff = context.run((tool("ruff"), "format", "--check", "--no-cache", "--no-respect-gitignore", "."))
+    findings = [
+        Finding("ruff format lays it out differently", line.removeprefix("Would reformat: "))
+        for line in ruff.output.splitlines()
+        if line.startswith("Would reformat: ")
+    ]
     if ruff.code and not findings:
         findings.append(Finding(f"ruff format: {ruff.tail(1)}"))
     files = c_files(context.head.path)
@@ -25,4 +26,6 @@ def check(context: Context) -> Outcome:
             findings.append(Finding("clang-format lays it out differently", path, int(rest.split(":")[0])))
     if clang is not None and clang.code and not seen:
         findings.append(Finding(f"clang-format: {clang.tail(1)}"))
-    return judged(findings, "fix with `python3 noxfile.py -s format`" if findings else f"{len(files)} C files")
+    return judged(
+        findings, "fix with `python3 noxfile.py -s format`" if findings else f"{len(files)} C files"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -39,7 +39,11 @@ def check(context: Context) -> Outcome:
     findings = [one for one in findings if not waived(waivers, one)]
     changed = len(context.changes)
     figure = f"{tier.id}: {tier.title}; {changed} paths changed" if tier else f"{changed} paths changed"
-    return judged(findings[:MOST_LISTED], figure, notes={"tier": tier.id if tier else "", "paths": by_tier(context, tiers)})
+    return judged(
+        findings[:MOST_LISTED],
+        figure,
+        notes={"tier": tier.id if tier else "", "paths": by_tier(context, tiers)},
+    )
 
 
 LAWS: dict[str, type] = {TIERS: Tiers, RFCS: Rfcs, WAIVERS: Waivers, OWNERS: Owners}
@@ -79,14 +83,12 @@ def strangers(context: Context) -> Iterator[Finding]:
         if change.new_mode == SUBMODULE:
             yield Finding("a submodule: its files would be judged by nobody", change.path)
         if change.new_mode == SYMLINK:
-            target = (context.head.path / change.path).parent / os.readlink(context.head.path / change.path)
+            target = (context.head.path / change.path).parent / (context.head.path / change.path).readlink()
             where = Path(os.path.normpath(target))
             inside = where.is_relative_to(context.head.path)
             shown = where.relative_to(context.head.path) if inside else where
-            yield Finding(
-                f"a link to {shown}: {'what it shows is judged as another path' if inside else 'outside of the repository'}",
-                change.path,
-            )
+            why = "what it shows is judged as another path" if inside else "it leaves the repository"
+            yield Finding(f"a link to {shown}: {why}", change.path)
 
 
 def weakened(context: Context, tier: Tier | None) -> Iterator[Finding]:
@@ -141,16 +143,18 @@ def rfc_missing(context: Context, tier: Tier | None) -> Iterator[Finding]:
     said = f"names {', '.join(named)}, none of them accepted in the base" if named else "names none"
     touched = [path for change in context.changes for path in change.paths][:3]
     yield Finding(
-        f"a change of tier {tier.id} needs an Accepted RFC: this one {said}; put `RFC-NNNN` into a commit's message",
+        f"tier {tier.id} needs an Accepted RFC: this change {said}; write `RFC-NNNN` in a commit's message",
         touched[0] if touched else "",
     )
 
 
-def registers(context: Context, laws: dict[str, object]) -> Iterator[Finding]:
+def registers(context: Context, laws: Mapping[str, object]) -> Iterator[Finding]:
     waivers, rfcs, owners = laws[WAIVERS], laws[RFCS], laws[OWNERS]
     if isinstance(waivers, Waivers):
         for one in waivers.expired(today()):
-            yield Finding(f"waiver {one.id} of gate {one.gate} expired on {one.expires}: {one.owner} owns it", WAIVERS)
+            yield Finding(
+                f"waiver {one.id} of gate {one.gate} expired on {one.expires}: {one.owner} owns it", WAIVERS
+            )
     if isinstance(rfcs, Rfcs):
         for rfc in rfcs.rfcs:
             if not (context.head.path / rfc.file).is_file():
@@ -158,7 +162,9 @@ def registers(context: Context, laws: dict[str, object]) -> Iterator[Finding]:
     if isinstance(owners, Owners):
         file = context.head.path / CODEOWNERS
         if not file.is_file() or file.read_text(errors="replace") != owners.codeowners():
-            yield Finding("it is not what governance/owners.yaml gives: run `python -m gates codeowners`", CODEOWNERS)
+            yield Finding(
+                "it is not what governance/owners.yaml gives: run `python -m gates codeowners`", CODEOWNERS
+            )
 
 
 def body(tier: Tier | None) -> Iterator[Finding]:
@@ -186,5 +192,3 @@ def body(tier: Tier | None) -> Iterator[Finding]:
 
 def waived(waivers: Waivers | None, finding: Finding) -> bool:
     return waivers is not None and waivers.covering("policy", finding.path, today()) is not None
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -71,10 +72,8 @@ def end(process: subprocess.Popen[str]) -> None:
     """Ends a process and all that it started."""
     for sign, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
         if process.poll() is None or sign == signal.SIGKILL:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, sign)
-            except (ProcessLookupError, PermissionError):
-                pass
         try:
             process.wait(wait)
         except subprocess.TimeoutExpired:

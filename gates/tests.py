@@ -43,7 +43,9 @@ def changed_tests(context: Context) -> list[str]:
         path
         for change in context.changes
         for path in (change.before or change.path,)
-        if change.kind != "added" and BASE_ONLY.match(path) and Path(path).name.startswith("test_")
+        if change.kind != "added"
+        and BASE_ONLY.match(path)
+        and Path(path).name.startswith("test_")
         and not path.startswith("tests/gates/")
     )
 
@@ -56,8 +58,8 @@ def pytest(
     report.unlink(missing_ok=True)
     cpus = len(os.sched_getaffinity(0))
     done = context.run(
-        (sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", f"--junit-xml={report}",
-         *(("-n", str(cpus)) if cpus > 1 else ()), *more, *(files or [SUITE])),
+        (sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider",
+         f"--junit-xml={report}", *(("-n", str(cpus)) if cpus > 1 else ()), *more, *(files or [SUITE])),
         cwd=suite.path,
         env={
             **context.environment(context.head, **env),

@@ -19,7 +19,7 @@ def tool(name: str) -> str:
 
 
 def c_files(root: Path) -> list[str]:
-    """All C sources and headers of the engine and the tests; manifests (*.def) are tables, laid out by hand."""
+    """All C sources and headers of engine and tests; manifests (*.def) are tables, laid out by hand."""
     return sorted(
         str(path.relative_to(root))
         for place in ("engine/csrc", "tests")

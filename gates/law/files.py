@@ -63,7 +63,9 @@ def parse(text: str, path: str, model: type[Model]) -> Model:
         where = ".".join(map(str, first["loc"])) or "the file"
         given = first["input"]
         shown = "" if isinstance(given, (Mapping, list)) else f", it is {given!r}"
-        raise LawError(path, line_of(loaded, first["loc"]), f"{where}: {one_line(first['msg'])}{shown}") from error
+        raise LawError(
+            path, line_of(loaded, first["loc"]), f"{where}: {one_line(first['msg'])}{shown}"
+        ) from error
 
 
 def one_line(text: str | None) -> str:

@@ -30,7 +30,7 @@ class Timing(Article):
 
 
 class Planning(Article):
-    """The service levels of compiling, on TinyLM: milliseconds at the 95th percentile, and hits per lookup."""
+    """Service levels of compiling TinyLM: milliseconds at the 95th percentile, and hits per lookup."""
 
     uncached_p95_ms: float = Field(gt=0)
     cached_p95_ms: float = Field(gt=0)

@@ -87,7 +87,9 @@ class Owners(Article):
         """The file that GitHub reads; `python -m gates codeowners` writes it."""
         lines = ["# Generated from governance/owners.yaml by `python -m gates codeowners`."]
         for entry in self.owners:
-            lines += [f"{'*' if path == '*' else '/' + path} {' '.join(entry.owners)}" for path in entry.paths]
+            lines += [
+                f"{'*' if path == '*' else '/' + path} {' '.join(entry.owners)}" for path in entry.paths
+            ]
         return "\n".join(lines) + "\n"
 
 

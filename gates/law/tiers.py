@@ -24,7 +24,7 @@ class Tier(Article):
     gates: list[str] = Field(min_length=1)
     approvals: int = Field(ge=0, le=9)
     rfc: bool = False
-    evidence: list[str] = []
+    evidence: list[str] = Field(default=[])
 
     @model_validator(mode="after")
     def known(self) -> Tier:
@@ -33,7 +33,9 @@ class Tier(Article):
                 raise ValueError(f"gate {gate!r} is unknown: expected some of {', '.join(GATES)}")
         for path in self.paths:
             if path.startswith(("/", "./")) or ".." in path.split("/") or "//" in path:
-                raise ValueError(f"path {path!r}: expected one from the repository's root, such as engine/csrc/")
+                raise ValueError(
+                    f"path {path!r}: expected one from the repository's root, such as engine/csrc/"
+                )
         return self
 
     def holds(self, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Exact copies of trees on disk, kept by tree id, with the kernels compiled once per version of their sources.
+"""Exact copies of trees on disk, kept by tree id, with kernels compiled once per version of their sources.
 
 All under one ignored directory of the repository, `.gates/`: trees/, builds/, evidence/.
 """
@@ -100,9 +100,24 @@ def build(repository: Repository, tree: Checkout) -> Path:
 
 def compile_kernels(root: Path, scratch: Path, to: Path) -> None:
     out = scratch / "out"
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(out), "--build-temp", str(scratch)]
+    command = [
+        sys.executable,
+        "setup.py",
+        "--quiet",
+        "build_ext",
+        "--build-lib",
+        str(out),
+        "--build-temp",
+        str(scratch),
+    ]
     done = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False, errors="replace"
+        command,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_LIMIT_S,
+        check=False,
+        errors="replace",
     )
     made = list(out.rglob("_native*.so"))
     if done.returncode or len(made) != 1:

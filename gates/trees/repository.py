@@ -86,7 +86,9 @@ class Repository:
             ).strip()
         except GateError as error:
             hint = "; this clone is shallow: `git fetch --unshallow`" if self.is_shallow() else ""
-            raise GateError(f"[git] revision is {revision!r}: expected a commit of {self.root}{hint}") from error
+            raise GateError(
+                f"[git] revision is {revision!r}: expected a commit of {self.root}{hint}"
+            ) from error
         return Tree(revision, commit, self.git("rev-parse", f"{commit}^{{tree}}").strip())
 
     def _snapshot(self) -> Tree:
@@ -109,7 +111,11 @@ class Repository:
         try:
             found = self.git("merge-base", left, right).split()
         except GateError as error:
-            why = "this clone is shallow: `git fetch --unshallow`" if self.is_shallow() else "no history in common"
+            why = (
+                "this clone is shallow: `git fetch --unshallow`"
+                if self.is_shallow()
+                else "no history in common"
+            )
             raise GateError(f"[git] {one.revision} and {other.revision} have no merge base: {why}") from error
         base = self.tree(found[0])
         return Tree(one.revision, base.commit, base.tree)
@@ -158,7 +164,12 @@ def git(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> st
 
 def git_bytes(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
     # configuration of the user or the repository may not change what a gate sees
-    settings = ("core.quotePath=false", "core.fsmonitor=false", "diff.renames=true", "core.hooksPath=/dev/null")
+    settings = (
+        "core.quotePath=false",
+        "core.fsmonitor=false",
+        "diff.renames=true",
+        "core.hooksPath=/dev/null",
+    )
     options = [part for setting in settings for part in ("-c", setting)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:

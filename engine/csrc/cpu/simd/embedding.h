@@ -72,8 +72,7 @@ int VOLTA_ISA_NAME(embedding_grad)(const volta_call *call) {
   own_rows(call, &first_row, &last_row);
   for (int64_t v = first_row; v < last_row; v++) {
     float *out = volta_row(call, 0, v);
-    for (int64_t c = 0; c < C; c += VOLTA_LANES)
-      block_store(out + c, block_set(0.0f), C - c);
+    for (int64_t c = 0; c < C; c += VOLTA_LANES) block_store(out + c, block_set(0.0f), C - c);
   }
   int64_t mine[TOKENS];
   for (int64_t r = 0; r < R;) {

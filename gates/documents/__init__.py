@@ -1,0 +1,1 @@
+"""What the documents say, held against what there is: links, names, commands, and code that runs."""

@@ -1,0 +1,1 @@
+"""What must not come in: secrets, licences that nobody agreed to, constructs that open the engine."""
