@@ -210,7 +210,7 @@ def rotary(draw: Draw, op: str) -> Call:
     b, h, t, d = draw.one_of(1, 2), draw.one_of(1, 3, 4), draw.size(33), 2 * draw.size(33)
     context = t + 7
     angles = draw.generator.uniform(-3, 3, (context, d // 2)).astype(np.float32)
-    position = draw.integers(0, 8, 1)
+    position = draw.integers(0, 8, b)
     return Call(
         op,
         [draw.floats(b, h, t, d), np.cos(angles), np.sin(angles), position],
@@ -221,19 +221,19 @@ def rotary(draw: Draw, op: str) -> Call:
 def attention(draw: Draw, op: str) -> Call:
     b, g, d = draw.one_of(1, 2), draw.one_of(1, 2), draw.one_of(8, 16, 32, 64, 33)
     h, t = g * draw.one_of(1, 2), draw.size(129)
-    position = int(draw.generator.integers(0, 40))
-    s = t + position + draw.one_of(0, 0, 5)
+    position = draw.integers(0, 40, b)
+    s = t + int(position.max()) + draw.one_of(0, 0, 5)
     attrs = {"scale": float(np.float32(1 / np.sqrt(d))), "causal": draw.one_of(True, True, False)}
     q, k, v = draw.floats(b, h, t, d), draw.floats(b, g, s, d), draw.floats(b, g, s, d)
     if op == "attention":
-        return Call(op, [q, k, v, np.array([position], np.int32)], attrs)
+        return Call(op, [q, k, v, position], attrs)
     o, stats, gradient = draw.floats(b, h, t, d), draw.positive(b, h, t, 2), draw.floats(b, h, t, d)
-    return Call(op, [q, k, v, o, stats, gradient, np.array([position], np.int32)], attrs)
+    return Call(op, [q, k, v, o, stats, gradient, position], attrs)
 
 
 def cache_update(draw: Draw, op: str) -> Call:
     b, g, s, d, t = draw.one_of(1, 2), draw.one_of(1, 2), 40, draw.size(65), draw.one_of(1, 3, 8)
-    return Call(op, [draw.floats(b, g, s, d), draw.floats(b, g, t, d), draw.integers(0, s - t + 1, 1)])
+    return Call(op, [draw.floats(b, g, s, d), draw.floats(b, g, t, d), draw.integers(0, s - t + 1, b)])
 
 
 def random(draw: Draw, op: str) -> Call:
@@ -275,7 +275,8 @@ def views(draw: Draw, op: str) -> Call:
 
 def sample(draw: Draw, op: str) -> Call:
     b, v = draw.one_of(1, 3), draw.size()
-    chosen = (draw.one_of(0.0, 0.7, 1.3), draw.one_of(1.0, 0.9), draw.one_of(0.0, 0.05), 1.1)
+    # temperature, top_p, repetition penalty, min_p
+    chosen = (draw.one_of(0.0, 0.7, 1.3), draw.one_of(1.0, 0.9), 1.1, draw.one_of(0.0, 0.05))
     settings = np.tile(np.array(chosen, np.float32), (b, 1))
     draw.special = False  # logits of a model are numbers
     logits, seen, rng = draw.floats(b, v), draw.integers(0, 2, b, v), draw.integers(0, 1 << 30, b, 4)

@@ -6,12 +6,12 @@ own plain C is compared with what it was before.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
-from gates import operations
+from gates import asking, operations
+from gates.asking import Answer
 from gates.context import Context
 from gates.evidence.verdict import Finding, Outcome, Verdict, judged
 from gates.trees.checkout import Checkout
@@ -28,13 +28,16 @@ def check(context: Context) -> Outcome:
     jobs: list[Job] = [[op, index, context.seed] for op in operations.MAKERS for index in range(CALLS)]
     truth = ask(context, context.base, jobs, REFERENCE)
     found = ask(context, context.head, jobs, "all")
-    if isinstance(truth, Finding) or isinstance(found, Finding):
-        return judged([one for one in (truth, found) if isinstance(one, Finding)], "a process failed")
     findings, compared, new = [], 0, []
     for job, expected, given in zip(jobs, truth["answers"], found["answers"], strict=True):
         if not expected and given:
             new.append(job[0])
         if not expected:
+            continue
+        if expected[0].startswith("refused"):
+            findings.append(
+                Finding(f"{job[0]} #{job[1]}: the base refuses the judge's own call: {expected[0]}")
+            )
             continue
         if not given:
             findings.append(Finding(f"{job[0]}: the head has no such operation"))
@@ -54,18 +57,10 @@ def check(context: Context) -> Outcome:
     return judged([Finding(one.message) for one in findings], figure, notes=notes)
 
 
-def ask(
-    context: Context, engine: Checkout, jobs: list[Job], settings: Any, keep: str = ""
-) -> dict[str, Any] | Finding:
-    """A worker's answer about an engine, or what went wrong."""
-    request = json.dumps({"calls": jobs, "settings": settings, "keep": keep})
-    done = context.worker("gates.parity_worker", engine, request)
-    try:
-        answer = json.loads(done.output.splitlines()[-1])
-        assert isinstance(answer, dict)
-    except (ValueError, IndexError, AssertionError):
-        return Finding(f"{engine.tree.short} gave no answer: exit code {done.code}: {done.tail(1)}")
-    return answer
+def ask(context: Context, engine: Checkout, jobs: list[Job], settings: Any, keep: str = "") -> Answer:
+    """A worker's answer about an engine."""
+    request = {"calls": jobs, "settings": settings, "keep": keep}
+    return asking.ask(context, "gates.parity_worker", engine, request)
 
 
 def difference(context: Context, job: Job, setting: dict[str, Any]) -> str:
@@ -76,8 +71,6 @@ def difference(context: Context, job: Job, setting: dict[str, Any]) -> str:
         ask(context, context.head, [job], [setting], files[1]),
     )
     for one in asked:
-        if isinstance(one, Finding):
-            return one.message
         if one["answers"][0][0].startswith("refused"):
             return str(one["answers"][0][0])
     with np.load(files[0]) as expected, np.load(files[1]) as given:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from gates.context import Context
@@ -26,8 +25,8 @@ NOT_REACHABLE = "pip-audit: not reachable"
 
 def check(context: Context) -> Outcome:
     root = context.head.path
-    lines, too_large = secrets.added(context.repository, context.base.tree, context.head.tree)
-    findings = list(secrets.scan(lines))
+    searched = secrets.search(context.repository, context.base.tree, context.head.tree)
+    findings = list(searched.findings)
     asked = requirements.read(root)
     findings += requirements.without_reason(asked)
     law, problems = agreed(context)
@@ -42,8 +41,8 @@ def check(context: Context) -> Outcome:
     sources = len(constructs.python_files(root)) + len(constructs.c_files(root))
     return judged(
         findings,
-        f"{len(lines)} added lines, {len(asked)} requirements, {sources} sources",
-        notes={"audit": audit, "not installed": missing, "too large to search": too_large},
+        f"{searched.lines} added lines, {len(asked)} requirements, {sources} sources",
+        notes={"audit": audit, "not installed": missing, "too large to search": list(searched.too_large)},
     )
 
 
@@ -80,8 +79,13 @@ def audited(context: Context, asked: Sequence[Requirement]) -> tuple[list[Findin
         found = json.loads(answer.read_text())
     except (subprocess.TimeoutExpired, OSError, ValueError):
         return [], NOT_REACHABLE
+    # pip-audit passes, with a reason, where its database does not answer for a distribution
+    asked_of = found.get("dependencies", ())
+    known = [one for one in asked_of if "skip_reason" not in one]
+    if not known:
+        return [], NOT_REACHABLE
     lines = {one.name: one.line for one in asked}
-    return vulnerabilities(found, lines), f"pip-audit: {len(found.get('dependencies', ()))} distributions"
+    return vulnerabilities(known, lines), f"pip-audit: {len(known)} of {len(asked_of)} distributions"
 
 
 def installed(asked: Sequence[Requirement]) -> dict[str, str]:
@@ -95,15 +99,15 @@ def installed(asked: Sequence[Requirement]) -> dict[str, str]:
     return found
 
 
-def vulnerabilities(answer: dict[str, Any], lines: dict[str, int]) -> list[Finding]:
-    """Of pip-audit's JSON: {"dependencies": [{"name", "version", "vulns": [{"id", "fix_versions"}]}]}."""
+def vulnerabilities(known: Sequence[Mapping[str, Any]], lines: Mapping[str, int]) -> list[Finding]:
+    """Of pip-audit's entries: {"name", "version", "vulns": [{"id", "fix_versions"}]}."""
     return [
         Finding(
             f"{one['name']} {one['version']} has {flaw['id']}: "
             f"fixed in {', '.join(flaw.get('fix_versions', ())) or 'no version yet'}",
             requirements.PATH,
-            lines.get(one["name"].lower(), 0),
+            lines.get(str(one["name"]).lower(), 0),
         )
-        for one in answer.get("dependencies", ())
+        for one in known
         for flaw in one.get("vulns", ())
     ]

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from gates.context import Context
 from gates.evidence.verdict import Finding, Outcome, judged
-from gates.law.files import LawError, read
+from gates.law.files import in_force
 from gates.law.limits import PATH as LIMITS
 from gates.law.limits import Limits
 from gates.trees.checkout import Checkout
@@ -21,10 +21,7 @@ BASE_ONLY = re.compile(r"^tests/.*\.py$")
 
 def check(context: Context) -> Outcome:
     context.build(context.head)
-    try:
-        limits = read(context.base.path, LIMITS, Limits)
-    except LawError:
-        limits = read(context.head.path, LIMITS, Limits)
+    limits = in_force(context.base.path, context.head.path, LIMITS, Limits)
     coverage_data = context.evidence / "coverage"
     measured = ("--cov", "--cov-report=", f"--cov-config={context.head.path / 'pyproject.toml'}")
     findings, passed = pytest(context, context.head, "head", [], measured, COVERAGE_FILE=str(coverage_data))

@@ -46,6 +46,14 @@ def read(root: Path, path: str, model: type[Model]) -> Model:
         raise LawError(path, 0, f"it is no UTF-8 text: byte {error.start}") from error
 
 
+def in_force(base: Path, head: Path, path: str, model: type[Model]) -> Model:
+    """The base's law; the head's where the base has none yet."""
+    try:
+        return read(base, path, model)
+    except LawError:
+        return read(head, path, model)
+
+
 def parse(text: str, path: str, model: type[Model]) -> Model:
     reader = YAML(typ="rt")
     reader.allow_duplicate_keys = False

@@ -1,4 +1,4 @@
-"""Constructs that no reviewed code needs: found in the syntax tree of Python, and in C without its comments."""
+"""Constructs that this code never needs, in the syntax tree of Python and in C without its comments."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ YAML_LOAD = ("yaml.load", "yaml.load_all")
 SAFE_LOADERS = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
 IMPORTERS = ("__import__", "importlib.import_module")
 KEYWORDS = {"shell": SHELL, "allow_pickle": RUNS_DATA}  # where not False
+UNSAFE = ("typ", "unsafe")  # of ruamel's YAML
 
 C_PLACE = "engine/csrc"
 C_FILES = ("*.c", "*.h", "*.def", "*.inc")
@@ -134,13 +135,11 @@ def called(node: ast.Call, names: dict[str, str], modules: dict[str, str]) -> It
         yield f"{name}(): {CALLS[name]}"
     if name in YAML_LOAD and loader(node) not in SAFE_LOADERS:
         yield f"{name}() without SafeLoader: {RUNS_DATA}"
-    if name.endswith("YAML") and any(
-        isinstance(one.value, ast.Constant) and one.value.value == "unsafe" for one in node.keywords
-    ):
-        yield f"{name}(typ='unsafe'): {RUNS_DATA}"
     if name in IMPORTERS and node.args and isinstance(node.args[0], ast.Constant):
         yield from module(str(node.args[0].value), modules)
     for one in node.keywords:
+        if isinstance(one.value, ast.Constant) and (one.arg, one.value.value) == UNSAFE:
+            yield f"typ='unsafe': {RUNS_DATA}"
         off = isinstance(one.value, ast.Constant) and one.value.value in (False, None)
         if one.arg in KEYWORDS and not off:
             yield f"{one.arg}=: {KEYWORDS[one.arg]}"

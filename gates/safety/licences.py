@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from email.message import Message
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -44,17 +44,17 @@ class Licences(Article):
         return licence.casefold() in {one.casefold() for one in self.allowed}
 
 
-def stated(about: Message) -> list[str]:
-    """What a distribution's metadata says: an SPDX expression (PEP 639), else the classifiers, else the text of
-    its licence field."""
-    if expression := about.get("License-Expression"):
+def stated(about: Mapping[str, Any]) -> list[str]:
+    """What a distribution's metadata (PEP 566's JSON) says: an SPDX expression (PEP 639), else the classifiers,
+    else the licence field."""
+    if expression := about.get("license_expression"):
         return [str(expression)]
     classifiers = [
         str(one).removeprefix(CLASSIFIER).rpartition(" :: ")[2]
-        for one in about.get_all("Classifier") or ()
+        for one in about.get("classifier", ())
         if str(one).startswith(CLASSIFIER)
     ]
-    text = " ".join(str(about.get("License") or "").split())
+    text = " ".join(str(about.get("license") or "").split())
     exact = [one for one in classifiers if one != FAMILY]
     return exact or ([text] if text and text != "UNKNOWN" else [])
 
@@ -64,7 +64,7 @@ def judge(requirements: Sequence[Requirement], law: Licences) -> tuple[list[Find
     findings, missing = [], []
     for one in {one.name: one for one in requirements}.values():
         try:
-            about = metadata.metadata(one.name)
+            about = metadata.metadata(one.name).json
         except metadata.PackageNotFoundError:
             missing.append(one.name)
             continue

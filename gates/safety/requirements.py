@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from gates.evidence.verdict import Finding
 
 PATH = "pyproject.toml"
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")  # PEP 508
-WORD = re.compile(r"[^\W\d_]{2,}")
+QUOTED = re.compile(r"""["']([^"']+)["']""")
+WORD = re.compile(r"[^\W\d_]{3,}")
+TABLES = ("project", "project.optional-dependencies", "dependency-groups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +34,29 @@ class Requirement:
 
 
 def read(root: Path) -> list[Requirement]:
-    """Those of the project, its extras and its dependency groups; what groups include is theirs."""
+    """Those of the project, its extras and its dependency groups, wherever they stand; what groups include is
+    theirs."""
     text = (root / PATH).read_text()
     lines = text.splitlines()
-    found = []
-    used: set[tuple[str, int]] = set()
-    for one in declared(tomllib.loads(text)):
-        number = next((n for n, line in enumerate(lines, 1) if quotes(line, one) and (one, n) not in used), 0)
-        used.add((one, number))
-        found.append(Requirement(one, number, reason(lines, number)))
-    return found
+    asked = set(declared(tomllib.loads(text)))
+    found = [
+        Requirement(one, number, reason(lines, number))
+        for number in places(lines)
+        for one in QUOTED.findall(lines[number - 1].partition("#")[0])
+        if one in asked
+    ]
+    # TOML can write a text in ways that no line shows; then there is no comment beside it either
+    return found + [Requirement(one, 0, "") for one in sorted(asked - {one.text for one in found})]
+
+
+def places(lines: Sequence[str]) -> Iterator[int]:
+    """The lines, from 1, of the tables that hold requirements."""
+    table = ""
+    for number, line in enumerate(lines, 1):
+        if match := re.match(r"\[+([\w.\"' -]+)\]+\s*(#|$)", line):
+            table = match[1]
+        elif table in TABLES:
+            yield number
 
 
 def declared(project: Mapping[str, Any]) -> Iterator[str]:
@@ -53,24 +68,15 @@ def declared(project: Mapping[str, Any]) -> Iterator[str]:
         yield from (one for one in group if isinstance(one, str))
 
 
-def quotes(line: str, requirement: str) -> bool:
-    code = line.partition(" #")[0]
-    return f'"{requirement}"' in code or f"'{requirement}'" in code
-
-
-def reason(lines: list[str], number: int) -> str:
-    """Of one line (1, 2, ..): what follows its last quote and a #; else a line above that is all comment."""
-    if not number:
-        return ""
-    tail = re.split(r"[\"']", lines[number - 1])[-1] if "#" not in lines[number - 1] else lines[number - 1]
-    beside = tail.partition("#")[2].strip()
+def reason(lines: Sequence[str], number: int) -> str:
+    """The comment on a line (from 1), else on the one above where that is all comment."""
+    beside = lines[number - 1].partition("#")[2].strip()
     above = lines[number - 2].strip() if number > 1 else ""
-    return beside or (above.removeprefix("#").strip() if above.startswith("#") else "")
+    return beside or (above.lstrip("# ") if above.startswith("#") else "")
 
 
-def without_reason(requirements: list[Requirement]) -> Iterator[Finding]:
+def without_reason(requirements: Sequence[Requirement]) -> Iterator[Finding]:
     for one in requirements:
-        if len(WORD.findall(one.reason)) < 2:
-            yield Finding(
-                f"{one.text}: expected a comment of a few words beside it, why it is needed", PATH, one.line
-            )
+        if not WORD.search(one.reason):
+            said = f"{one.text}: expected a comment of a few words beside it, what it is for"
+            yield Finding(said, PATH, one.line)

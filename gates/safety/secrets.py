@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gates.evidence.verdict import Finding
 from gates.trees.repository import Repository, Tree
@@ -30,14 +30,14 @@ FORMS = {
     "a Google API key": r"\bAIza[A-Za-z0-9_-]{35}",
     "a Stripe key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{10,}",
     "a SendGrid key": r"\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
-    "an API key (sk-..)": r"\bsk-(?=[A-Za-z0-9_-]*[A-Z])(?=[A-Za-z0-9_-]*\d)[A-Za-z0-9_-]{20,}",
+    "an API key (sk-..)": r"\bsk-(?=[\w-]{0,60}[A-Z])(?=[\w-]{0,60}\d)[\w-]{20,200}",
     "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
     "a password in an address": r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@\"'<>{}$]{1,64}:[^\s:/@\"'<>{}$*]{6,128}@",
 }
 KINDS = {kind: re.compile(form) for kind, form in FORMS.items()}
 NAMED = re.compile(
-    r"""(?P<name>[\w.-]{0,60}(?:passw(?:or)?d|passphrase|secret|token|api_?key|access_?key|private_?key|credential)
-        [\w.-]{0,40})["']?\]?\s*(?:=|:=|:|=>)\s*
+    r"""(?P<name>(?:passw(?:or)?d|passphrase|secret|token|api_?key|access_?key|private_?key|credential)
+        [\w.-]{0,40})["']?\]?\s{0,9}(?:=|:=|:|=>)\s{0,9}
         (?:(?P<mark>["'])(?P<quoted>[^"'\s]{12,256})(?P=mark)|(?P<bare>[A-Za-z0-9+/_=.-]{16,256})\s*$)""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -52,7 +52,7 @@ LEAST_BITS = 3.3  # of entropy for each sign of a random value; words and names 
 MOST_SIGNS = 4096  # of a line: longer ones are looked at in pieces
 OVERLAP = 512  # of two pieces, so that no secret is cut
 MOST_BYTES = 64 << 20  # of one file; a larger one is named, not read
-BATCH_BYTES = 16 << 20  # of files in one call of git
+BATCH_BYTES, BATCH_FILES = 16 << 20, 500  # in one call of git
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,25 @@ class Line:
     text: str
 
 
-def scan(lines: Iterable[Line]) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """lines: how many were searched. too_large: files that were not."""
+
+    lines: int
+    findings: Sequence[Finding]
+    too_large: Sequence[str] = ()
+
+
+def scan(lines: Iterable[Line]) -> Searched:
+    count = 0
+    findings: list[Finding] = []
     for line in lines:
-        for kind in dict.fromkeys(kind for part in parts(line.text) for kind in kinds(part, line.path)):
-            yield Finding(f"{kind} (not shown): take it back where it was issued", line.path, line.number)
+        count += 1
+        findings += [
+            Finding(f"{kind} (not shown): take it back where it was issued", line.path, line.number)
+            for kind in dict.fromkeys(kind for part in parts(line.text) for kind in kinds(part, line.path))
+        ]
+    return Searched(count, findings)
 
 
 def parts(text: str) -> Iterator[str]:
@@ -86,7 +101,9 @@ def is_secret(match: re.Match[str], path: str) -> bool:
     value = match["quoted"] or match["bare"]
     if match["bare"] and not path.endswith(SETTINGS):
         return False
-    if HARMLESS.search(match["name"]) or PLACEHOLDER.search(value):
+    before = re.search(r"[\w.-]*$", match.string[max(0, match.start() - 60) : match.start()])
+    name = f"{before[0] if before else ''}{match['name']}"
+    if HARMLESS.search(name) or PLACEHOLDER.search(value):
         return False
     mixed = re.search(r"\d", value) and re.search(r"[A-Za-z]", value)
     return bool(mixed) and entropy(value) >= LEAST_BITS
@@ -100,23 +117,27 @@ def entropy(text: str) -> float:
 # --- added lines ------------------------------------------------------------------------------------
 
 
-def added(repository: Repository, base: Tree, head: Tree) -> tuple[list[Line], list[str]]:
-    """Lines that the head has and the base has not, and the files that are too large to read. Files that git
-    takes for binary are read as well: an attribute in the diff itself could call any file binary."""
-    lines: list[Line] = []
-    batch: list[str] = []
-    size, too_large = 0, []
+def search(repository: Repository, base: Tree, head: Tree) -> Searched:
+    """In lines that the head has and the base has not. Files that git takes for binary are searched as well:
+    an attribute in the diff itself could call any file binary."""
     sizes = file_sizes(repository, head)
-    for path in changed(repository, base, head):
-        if sizes.get(path, 0) > MOST_BYTES:
-            too_large.append(path)
-            continue
-        if batch and size + sizes.get(path, 0) > BATCH_BYTES:
-            lines += diff(repository, base, head, batch)
+    paths = changed(repository, base, head)
+    small = [path for path in paths if sizes.get(path, 0) <= MOST_BYTES]
+    found = scan(line for batch in batches(small, sizes) for line in diff(repository, base, head, batch))
+    return replace(found, too_large=[path for path in paths if path not in set(small)])
+
+
+def batches(paths: Iterable[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for path in paths:
+        if batch and (size + sizes.get(path, 0) > BATCH_BYTES or len(batch) == BATCH_FILES):
+            yield batch
             batch, size = [], 0
         batch.append(path)
         size += sizes.get(path, 0)
-    return lines + (diff(repository, base, head, batch) if batch else []), too_large
+    if batch:
+        yield batch
 
 
 def changed(repository: Repository, base: Tree, head: Tree) -> list[str]:
@@ -132,13 +153,13 @@ def file_sizes(repository: Repository, tree: Tree) -> dict[str, int]:
     return {path: int(words[3]) for head, _, path in entries if path and (words := head.split())[3].isdigit()}
 
 
-def diff(repository: Repository, base: Tree, head: Tree, paths: Sequence[str]) -> list[Line]:
+def diff(repository: Repository, base: Tree, head: Tree, paths: Sequence[str]) -> Iterator[Line]:
     text = repository.git(
         "diff", "--text", "--unified=0", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv",
         "--src-prefix=a/", "--dst-prefix=b/", base.tree, head.tree, "--",
         *(f":(literal,top){path}" for path in paths),
     )  # fmt: skip
-    return list(parsed(text))
+    return parsed(text)
 
 
 def parsed(text: str) -> Iterator[Line]:
@@ -149,6 +170,11 @@ def parsed(text: str) -> Iterator[Line]:
             yield Line(path, number, line[1:])
             number, left = number + 1, left - 1
         elif line.startswith("+++ "):
-            path = line[4:].rstrip("\t").strip('"').removeprefix("b/")
+            path = readable(line[4:].rstrip("\t").strip('"').removeprefix("b/"))
         elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
             number, left = int(match[1]), int(match[2] or 1)
+
+
+def readable(path: str) -> str:
+    """Without the surrogates that stand for bytes which are no UTF-8: a record could not be written."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
