@@ -109,7 +109,8 @@ class Context:
             code, output = done.returncode, done.stdout
         except FileNotFoundError:
             code, output = 127, f"{command[0]}: no such command\n"
-        log(f"$ {' '.join(command)}\n{output}exit code {code}\n")
+        end = "" if output.endswith("\n") or not output else "\n"
+        log(f"$ {' '.join(command)}\n{output}{end}exit code {code}\n")
         return Done(command, code, output, time.monotonic() - begin)
 
     def worker(self, module: str, engine: Checkout, request: str, **env: str) -> Done:

@@ -1,4 +1,4 @@
-"""memory: planned bytes are measured bytes, a thousand steps grow by nothing, no peak is above its baseline."""
+"""memory: planned bytes are measured bytes, steps grow by nothing, no peak is above its baseline."""
 
 from __future__ import annotations
 

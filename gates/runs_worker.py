@@ -172,7 +172,8 @@ def planning(request: Mapping[str, Any]) -> dict[str, Any]:
     parameters = model.init(1)
     tokens = vt.asarray(np.zeros((1, config.context), np.int32))
     graph = vt.compile(lambda p, t: model(p, t)).traced(parameters, tokens).graph
-    uncached, cached = [], []
+    uncached: list[float] = []
+    cached: list[float] = []
     for _ in range(int(request["repeats"])):
         gateway.clear_caches()
         for samples in (uncached, cached):

@@ -45,8 +45,8 @@ class Licences(Article):
 
 
 def stated(about: Mapping[str, Any]) -> list[str]:
-    """What a distribution's metadata (PEP 566's JSON) says: an SPDX expression (PEP 639), else the classifiers,
-    else the licence field."""
+    """What metadata (PEP 566's JSON) says: an SPDX expression (PEP 639), else classifiers, else the field for
+    a licence."""
     if expression := about.get("license_expression"):
         return [str(expression)]
     classifiers = [

@@ -44,7 +44,7 @@ NAMED = re.compile(
 # Names of what identifies content, which looks as random and is no secret.
 HARMLESS = re.compile(r"sha\d*|hash|digest|fingerprint|_id\b", re.IGNORECASE)
 PLACEHOLDER = re.compile(
-    r"example|placeholder|change_?me|your|dummy|x{4}|\.\.\.|[<>{}$()\[\]]", re.IGNORECASE
+    r"example|placeholder|change_?me|your|dummy|x{4}|\.\.\.|^[<%]|^\$[{(A-Z]|\{\w*\}", re.IGNORECASE
 )
 # Where values stand without quotes; elsewhere what follows `=` is code.
 SETTINGS = (".env", ".ini", ".cfg", ".conf", ".properties", ".yaml", ".yml", ".toml", ".sh", ".netrc")
