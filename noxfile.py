@@ -142,7 +142,6 @@ import json
 from collections.abc import Iterable
 
 import nox
-from nox.command import CommandFailed
 
 nox.needs_version = f">={OLDEST_NOX}"
 nox.options.reuse_venv = "yes"
@@ -150,43 +149,101 @@ nox.options.stop_on_first_error = False
 
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 C_SOURCES = ROOT / "engine" / "csrc"
-COVERAGE_FLOOR = 95.0  # percent of lines, for each of:
-COVERED = ("ir", "passes", "plan", "runtime", "train")
+GATE_OPTIONS = ("--base", "--head", "--seed", "--json", "--own", "--evidence")
 
 
-@nox.session
+# The gates, in the order in which `nox` asks them. Each is `python -m gates NAME`; arguments go to it, such
+# as `-- --base origin/main --head REV --seed N --json`.
+
+
+@nox.session(venv_backend="none")
+def fmt(session: nox.Session) -> None:
+    """Gate: formatting of Python and C. `format` applies it."""
+    gate_session(session, "fmt")
+
+
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Style, formatting, types and import edges: ruff, mypy --strict, import-linter, clang-format."""
-    install(session, *PROJECT["project"]["dependencies"], *group("lint"))
-    commands = (
-        ("ruff", "check"),
-        ("ruff", "format", "--check"),
-        ("mypy",),
-        ("lint-imports", "--no-logo"),
-        ("clang-format", "--dry-run", "-Werror", *c_files()),
-    )
-    failed = []
-    for command in commands:  # all of them, so that every finding shows at once
-        try:
-            session.run(*command, env={"PYTHONPATH": str(ROOT / "engine")})
-        except CommandFailed:
-            failed.append(" ".join(command[:2]))
-    if failed:
-        session.error(f"failed: {', '.join(failed)}")
+    """Gate: ruff, clang-tidy, import edges, forbidden compiler flags, kernel names."""
+    gate_session(session, "lint")
 
 
-@nox.session
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Gate: mypy --strict."""
+    gate_session(session, "types")
+
+
+@nox.session(venv_backend="none")
+def policy(session: nox.Session) -> None:
+    """Gate: the change's tier, RFC, waivers, owners, and what it does to its own judges."""
+    gate_session(session, "policy")
+
+
+@nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Every test but the slow ones, on all CPUs, with the coverage floor. Arguments go to pytest."""
-    install_volta(session, "test")
-    if session.posargs:  # some of the tests: no coverage to judge
-        session.run("pytest", *session.posargs)
+    """Gate: every test but the slow ones, with the coverage floor. `-- tests/ops -k softmax` runs some."""
+    if session.posargs and not session.posargs[0].startswith(GATE_OPTIONS):
+        run_pytest(session, *session.posargs)
     else:
-        session.run("pytest", "-m", "not slow", *workers(), "--cov", "--cov-report=")
-        check_coverage(session)
+        gate_session(session, "tests")
 
 
-@nox.session
+@nox.session(venv_backend="none")
+def parity(session: nox.Session) -> None:
+    """Gate: every operation on every instruction set equals the base's plain C in every bit."""
+    gate_session(session, "parity")
+
+
+@nox.session(venv_backend="none")
+def determinism(session: nox.Session) -> None:
+    """Gate: one hash over threads, instruction sets, batches, chunks, fusion and tuning."""
+    gate_session(session, "determinism")
+
+
+@nox.session(venv_backend="none")
+def memory(session: nox.Session) -> None:
+    """Gate: planned bytes are measured bytes, nothing grows, no peak is above its baseline."""
+    gate_session(session, "memory")
+
+
+@nox.session(venv_backend="none")
+def bench_smoke(session: nox.Session) -> None:
+    """Gate: instructions, allocations, bytes and steps do not grow; time by pairs of base and head."""
+    gate_session(session, "bench_smoke")
+
+
+@nox.session(venv_backend="none", default=False)
+def api(session: nox.Session) -> None:
+    """Gate: a public name that goes is in the changelog."""
+    gate_session(session, "api")
+
+
+@nox.session(venv_backend="none", default=False)
+def docs(session: nox.Session) -> None:
+    """Gate: every command, name and link of the documents exists; examples run."""
+    gate_session(session, "docs")
+
+
+@nox.session(venv_backend="none", default=False)
+def security(session: nox.Session) -> None:
+    """Gate: no secrets, known licences, no forbidden constructs."""
+    gate_session(session, "security")
+
+
+@nox.session(venv_backend="none", default=False)
+def gate(session: nox.Session) -> None:
+    """What a pull request gets: the gates of its tier, one report. `-- --base origin/main`."""
+    gate_session(session, "gate")
+
+
+@nox.session(venv_backend="none", default=False)
+def gate_selftest(session: nox.Session) -> None:
+    """Every gate rejects its seeded bad patches and passes the good ones. `-- NAME ...` for some of them."""
+    gate_session(session, "selftest")
+
+
+@nox.session(default=False)
 def quickstart(session: nox.Session) -> None:
     """Train, save, reload and sample a small model. `-- --text FILE_OR_DIR` for any text, `-- --short`."""
     install_volta(session)
@@ -194,20 +251,35 @@ def quickstart(session: nox.Session) -> None:
     session.run("python", "-m", "volta", "quickstart", *session.posargs)
 
 
-@nox.session(default=False)
+@nox.session(venv_backend="none", default=False)
 def slow(session: nox.Session) -> None:
     """The tests marked slow. Arguments go to pytest."""
-    install_volta(session, "test")
-    session.run("pytest", "-m", "slow", *(session.posargs or workers()))
+    run_pytest(session, "-m", "slow", *(session.posargs or workers()))
 
 
-@nox.session(default=False)
-def fmt(session: nox.Session) -> None:
-    """Apply the formatting that `lint` checks, and the fixes that ruff calls safe."""
-    install(session, *group("lint"))
-    session.run("ruff", "check", "--fix-only")
-    session.run("ruff", "format")
-    session.run("clang-format", "-i", *c_files())
+@nox.session(venv_backend="none", default=False)
+def nightly(session: nox.Session) -> None:
+    """Every gate, the selftest of the gates, the slow tests."""
+    for name in ("slow", "selftest"):
+        gate_session(session, name)
+    run_pytest(session, "-m", "slow", *workers())
+
+
+@nox.session(venv_backend="none", default=False)
+def release(session: nox.Session) -> None:
+    """What a release needs: nightly's gates on the commit itself, and nothing left uncommitted."""
+    if session.run("git", "status", "--porcelain", silent=True, external=True):
+        session.error("the working tree has changes: a release is a commit")
+    gate_session(session, "slow", "--head", "HEAD")
+
+
+@nox.session(venv_backend="none", default=False, name="format")
+def apply_format(session: nox.Session) -> None:
+    """Apply the formatting that `fmt` checks, and the fixes that ruff calls safe."""
+    tools = gates_python(session).parent
+    session.run(str(tools / "ruff"), "check", "--fix-only", external=True)
+    session.run(str(tools / "ruff"), "format", external=True)
+    session.run(str(tools / "clang-format"), "-i", *c_files(), external=True)
 
 
 @nox.session(default=False)
@@ -245,18 +317,35 @@ def c_files() -> "list[str]":
     return [str(path.relative_to(ROOT)) for path in found]
 
 
-def check_coverage(session: nox.Session) -> None:
-    """Judges each package on its own: one that is well covered must hide no other."""
-    low = []
-    for package in COVERED:
-        report = ("coverage", "report", f"--include=*/volta/{package}/*")
-        total = str(session.run(*report, "--format=total", silent=True, log=False)).strip()
-        session.log(f"volta.{package}: {total}% of lines covered")
-        if float(total) < COVERAGE_FLOOR:
-            low.append(package)
-            session.run(*report, "--show-missing", "--skip-covered", log=False)
-    if low:
-        session.error(f"covered below {COVERAGE_FLOOR}%: {', '.join(low)}")
+def gate_session(session: nox.Session, name: str, *arguments: str) -> None:
+    """Asks gates, in the one environment that they share."""
+    python = gates_python(session)
+    session.run(str(python), "-m", "gates", name, *arguments, *session.posargs, external=True)
+
+
+def run_pytest(session: nox.Session, *arguments: str) -> None:
+    """Some tests on the working tree, its kernels compiled where they have changed."""
+    python = gates_python(session)
+    session.run(str(python), "-m", "gates", "build", external=True)
+    session.run(str(python), "-m", "pytest", *arguments, external=True, env={"PYTHONPATH": "engine"})
+
+
+def gates_python(session: nox.Session) -> Path:
+    """The interpreter of .nox/gates: tools, tests and what the engine needs, but no Volta; a gate puts the
+    engine that it judges on the path."""
+    missing = missing_for_building()
+    if missing:
+        session.error(to_install(missing))
+    where = ROOT / ".nox" / "gates"
+    python = where / "bin" / "python"
+    if not succeeds([python, "-c", "import pip"]):
+        failed, output = run([sys.executable, "-m", "venv", "--clear", where])
+        if failed:
+            session.error(f"could not make {where}: {last_line(output)}")
+    build_needs = PROJECT["build-system"]["requires"]
+    requirements = (*PROJECT["project"]["dependencies"], *build_needs, *group("gates"))
+    install_into(session, python, where, *requirements)
+    return python
 
 
 def install_volta(session: nox.Session, *groups: str, extra: str = "") -> None:
@@ -269,15 +358,17 @@ def install_volta(session: nox.Session, *groups: str, extra: str = "") -> None:
 
 
 def install(session: nox.Session, *arguments: str) -> None:
+    install_into(session, Path(session.bin, "python"), Path(session.virtualenv.location), *arguments)
+
+
+def install_into(session: nox.Session, python: Path, where: Path, *arguments: str) -> None:
     """pip install, but not again where neither the request nor the kernels have changed since."""
-    stamp = Path(session.virtualenv.location, "installed.sha256")
+    stamp = where / "installed.sha256"
     if stamp.is_file() and stamp.read_text() == fingerprint(arguments):
         return
     stamp.unlink(missing_ok=True)
     session.log(f"pip install {' '.join(arguments)}{' (compiles the kernels)' if '-e' in arguments else ''}")
-    failed, output = run(
-        [Path(session.bin, "python"), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
-    )
+    failed, output = run([python, "-m", "pip", "install", "--disable-pip-version-check", *arguments])
     if failed:
         problem = pip_problem(output)
         if not problem:

@@ -20,6 +20,8 @@ from gates.law.files import read
 from gates.law.registers import OWNERS, Owners
 from gates.policy import CODEOWNERS
 from gates.registry import FAST, GATES, SLOW
+from gates.trees.checkout import build_in_place
+from gates.trees.repository import Repository
 
 SHOWN = 12  # findings of a gate in the terminal; the report has them all
 COLOURS = {
@@ -136,6 +138,17 @@ def codeowners(repository: Where = Path()) -> None:
         file = repository / CODEOWNERS
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(read(repository, OWNERS, Owners).codeowners())
+    except GateError as error:
+        err.print(f"gates: {error}", markup=False, style="red")
+        raise typer.Exit(2) from error
+
+
+@app.command()
+def build(repository: Where = Path()) -> None:
+    """Compile the working tree's kernels in place, where their sources have changed since."""
+    try:
+        found = Repository.at(repository)
+        build_in_place(found, found.root)
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red")
         raise typer.Exit(2) from error

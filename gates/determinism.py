@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gates.asking import Answer, run
+from gates.asking import run
 from gates.context import Context
 from gates.evidence.verdict import Finding, Outcome, judged
 

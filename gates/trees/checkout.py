@@ -20,6 +20,7 @@ from gates.trees.repository import Repository, Tree
 HOME = ".gates"
 KEPT = 8  # checkouts; older ones are removed
 SOURCES = ("engine/csrc", "setup.py", "pyproject.toml")  # what the compiled kernels are made from
+LIBRARY = "engine/volta/_native.abi3.so"
 BUILD_LIMIT_S = 900.0
 
 
@@ -65,7 +66,10 @@ def forget(directory: Path, kept: int) -> None:
     """Removes all but the entries used last."""
     entries = sorted(directory.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
     for entry in entries[kept:]:
-        shutil.rmtree(entry, ignore_errors=True)
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def sources_hash(root: Path) -> str:
@@ -83,18 +87,25 @@ def sources_hash(root: Path) -> str:
 def build(repository: Repository, tree: Checkout) -> Path:
     """Puts the compiled kernels into a checkout and gives their path. Raises GateError with the compiler's
     last words where they do not compile."""
-    target = tree.path / "engine" / "volta" / "_native.abi3.so"
-    if target.is_file():
-        return target
+    target = tree.path / LIBRARY
+    return target if target.is_file() else build_in_place(repository, tree.path)
+
+
+def build_in_place(repository: Repository, root: Path) -> Path:
+    """The kernels of the sources below `root`, beside its Python: from the cache, or compiled now."""
     builds = home(repository) / "builds"
     builds.mkdir(exist_ok=True)
-    kept = builds / f"{sources_hash(tree.path)}.so"
+    kept = builds / f"{sources_hash(root)}.so"
     if not kept.is_file():
         with tempfile.TemporaryDirectory(dir=builds) as scratch:
-            compile_kernels(tree.path, Path(scratch), kept)
-    partial = target.with_suffix(".partial")
-    shutil.copyfile(kept, partial)
-    partial.rename(target)
+            compile_kernels(root, Path(scratch), kept)
+    os.utime(kept)
+    forget(builds, 4 * KEPT)
+    target = root / LIBRARY
+    if not target.is_file() or target.read_bytes() != kept.read_bytes():
+        partial = target.with_suffix(".partial")
+        shutil.copyfile(kept, partial)
+        partial.rename(target)
     return target
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gates import docs
 from gates.context import Context
+from gates.docs import Seen, written
 from gates.documents import blocks, commands, markdown, names, surface
 from gates.documents.commands import Judge
 from gates.documents.surface import Command, Surface
@@ -40,6 +40,7 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
     (tmp_path / "engine/volta/policy.py").write_text('ISA = environ["VOLTA_ISA"]\n')
+    (tmp_path / "noxfile.py").write_text("")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/deep.md").write_text("# Deep\n\n## The `plan`, again!\n\n## Twice\n\n## Twice\n")
     return tmp_path
@@ -48,16 +49,16 @@ def tree(tmp_path: Path) -> Path:
 def judge(tree: Path, text: str, path: str = "README.md") -> list[Finding]:
     """All findings of one page that need no process."""
     (tree / path).write_text(text)
-    seen = docs.Seen()
-    docs.written(tree, [one for one in markdown.documents(tree) if one.path == path], SURFACE, seen)
+    seen = Seen()
+    written(tree, [one for one in markdown.documents(tree) if one.path == path], SURFACE, seen)
     return seen.findings
 
 
 def known(tree: Path, text: str) -> list[str]:
     """Findings of links, for which the other pages must be read too."""
     (tree / "README.md").write_text(text)
-    seen = docs.Seen()
-    docs.written(tree, markdown.documents(tree), SURFACE, seen)
+    seen = Seen()
+    written(tree, markdown.documents(tree), SURFACE, seen)
     return [str(one) for one in seen.findings]
 
 
@@ -103,10 +104,10 @@ def test_a_link_that_leads_nowhere_is_found_on_its_line(tree: Path, link: str, s
 @pytest.mark.parametrize(
     "span",
     [
-        "engine/csrc/volta.h", "csrc/volta.h", "volta.h", "ir/ops.py", "ops.py", "ir/", "tests/ops/test_*.py",
-        "tests/ops/test_add.py::test_x", "ir/ops.py:12", "run/", "run/trace.json", ".venv", ".nox/x/bin/volta",
-        "docs/FILE", "docs/NAME.md", "~/.cache/volta", "1/n", "volta-bench/1", "f32/bf16", "origin/main", "a.b",
-        "../volta/ir/ops.py",  # from engine/csrc
+        "engine/csrc/volta.h", "csrc/volta.h", "volta.h", "ir/ops.py", "ops.py", "ir/", "../volta/ir/ops.py",
+        "tests/ops/test_*.py", "tests/ops/test_add.py::test_x", "ir/ops.py:12",
+        "run/", "run/trace.json", ".venv", ".nox/x/bin/volta", "docs/FILE", "docs/NAME.md", "~/.cache/volta",
+        "1/n", "volta-bench/1", "f32/bf16", "origin/main", "a.b",
     ],
 )  # fmt: skip
 def test_a_path_that_is_there_or_need_not_be_passes(tree: Path, span: str) -> None:
@@ -313,8 +314,8 @@ def real() -> Surface:
 
 
 def test_what_this_repository_says_is_there(real: Surface) -> None:
-    seen = docs.Seen()
-    shown = docs.written(ROOT, markdown.documents(ROOT), real, seen)
+    seen = Seen()
+    shown = written(ROOT, markdown.documents(ROOT), real, seen)
     assert [str(one) for one in seen.findings] == []
     assert seen.names > 100
     assert len(shown) > 50
