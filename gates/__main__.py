@@ -20,6 +20,7 @@ from gates.law.files import read
 from gates.law.registers import OWNERS, Owners
 from gates.policy import CODEOWNERS
 from gates.registry import FAST, GATES, SLOW
+from gates.selftest.run import try_all
 from gates.trees.checkout import build_in_place
 from gates.trees.repository import Repository
 
@@ -141,6 +142,35 @@ def codeowners(repository: Where = Path()) -> None:
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red")
         raise typer.Exit(2) from error
+
+
+@app.command()
+def selftest(
+    names: Annotated[list[str] | None, typer.Argument(help="Gates or patches (default: all)")] = None,
+    repository: Where = Path(),
+    seed: Seed = None,
+) -> None:
+    """Ask every gate about its seeded bad patches, which it must reject, and about good ones."""
+    try:
+        case = court.open_case(repository, "HEAD", None, True, None, seed)
+        trials = try_all(case, names or (), lambda line: err.print(line, style="dim", markup=False))
+    except GateError as error:
+        err.print(f"gates: {error}", markup=False, style="red")
+        raise typer.Exit(2) from error
+    table = Table()
+    for title in ("gate", "patch", "time", "verdict", "what is wrong"):
+        table.add_column(title, overflow="fold", justify="right" if title == "time" else "left")
+    for trial in trials:
+        verdict = str(trial.record.outcome.verdict) if trial.record else "-"
+        table.add_row(
+            trial.patch.gate, escape(trial.patch.name), f"{trial.seconds:.1f} s", verdict, escape(trial.why)
+        )
+    (out if out.is_terminal else Console(width=200, highlight=False)).print(table)
+    failed = [trial for trial in trials if trial.why]
+    bad = sum(not trial.patch.verdict.merges for trial in trials)
+    out.print(f"{bad} bad and {len(trials) - bad} good patches: {len(failed)} judged wrongly")
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -46,7 +46,7 @@ def check(context: Context) -> Outcome:
     seen.findings += blocks.run_examples(context) if examples else []
     return judged(
         seen.findings,
-        f"{seen.names} names, {len(shown)} commands, {seen.blocks} Python blocks",
+        f"{seen.names} names, {len(shown)} commands, blocks of Python: {seen.blocks}",
         notes={
             "documents": [text.path for text in texts],
             "not run": seen.not_run,

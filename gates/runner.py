@@ -11,6 +11,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gates.context import Context, log
@@ -18,6 +20,8 @@ from gates.errors import GateError
 from gates.evidence import record
 from gates.evidence.record import Record
 from gates.evidence.verdict import Finding, Outcome, Verdict
+from gates.law.files import LawError, read
+from gates.law.registers import WAIVERS, Waivers
 from gates.registry import GATES, Row
 
 GRACE_S = 10.0  # between asking a hung gate to end and ending it
@@ -91,7 +95,7 @@ def inside(name: str, context: Context) -> None:
     check: Callable[[Context], Outcome] = importlib.import_module(row.module).check
     started, begin = record.now(), time.monotonic()
     try:
-        outcome = check(context)
+        outcome = waive(name, context, check(context))
     except GateError as error:
         outcome = Outcome(Verdict.FAIL, str(error), [Finding(str(error))])
     except subprocess.TimeoutExpired as error:
@@ -105,6 +109,30 @@ def inside(name: str, context: Context) -> None:
         sys.argv, context.commands, 0, started, time.monotonic() - begin,
     )  # fmt: skip
     record.write(context.evidence / "record.json", done.document())
+
+
+def waive(name: str, context: Context, outcome: Outcome) -> Outcome:
+    """Without the findings that a waiver of the base lets pass until its day; PASS where none is left."""
+    if outcome.verdict != Verdict.FAIL or not outcome.findings:
+        return outcome
+    try:
+        waivers = read(context.base.path, WAIVERS, Waivers)
+    except LawError:
+        return outcome
+    today = datetime.now(UTC).date()
+    used: dict[str, int] = {}
+    left = []
+    for finding in outcome.findings:
+        waiver = waivers.covering(name, finding.path, today)
+        if waiver is None:
+            left.append(finding)
+        else:
+            used[waiver.id] = used.get(waiver.id, 0) + 1
+    if not used:
+        return outcome
+    figure = f"{outcome.figure}; waived: {', '.join(f'{count} by {key}' for key, count in used.items())}"
+    verdict = Verdict.FAIL if left else Verdict.PASS
+    return replace(outcome, verdict=verdict, figure=figure, findings=left)
 
 
 def main(arguments: Sequence[str]) -> None:

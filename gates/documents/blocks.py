@@ -65,7 +65,7 @@ def run_block(context: Context, block: Piece, path: str) -> Read:
         return Read(Finding(f"this Python takes longer than {BLOCK_S:.0f} s", path, block.line))
     if not done.code:
         return Read()
-    said = done.tail(1)
+    said = done.tail(1) or f"exit code {done.code}"
     if said.startswith("FileNotFoundError") and path not in MUST_RUN:
         return Read(not_run=f"it needs a file: {said}")
     hint = "" if path in MUST_RUN else "; what cannot run says so: `<!-- not run: reason -->`"

@@ -29,8 +29,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """gates: None for a tree without them. nox: by name, what `python -m` gets the words after `--` for; empty
-    where they go to another program. public: names of `import volta`."""
+    """gates: None for a tree without them. nox: by name, the command that gets the words after `--`;
+    empty where another program does. public: names of `import volta`."""
 
     volta: Command
     gates: Command | None = None

@@ -41,8 +41,8 @@ class FailedError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One process's time for one case. seconds: the median of its runs, by its clock. wall: of all its runs
-    together, with the copies between them, per run, by ours. outputs: sha256 of each run's."""
+    """One process's time for one case. seconds: the median of its runs, by its clock. wall: the median of its
+    blocks, by ours, per run, with the copies in between. outputs: sha256 of each run's."""
 
     seconds: float
     wall: float
@@ -63,17 +63,20 @@ class Child(Protocol):
 def ask(child: Child, case: str, seed: int, clock: Callable[[], int] = time.perf_counter_ns) -> Sample:
     """One case in a running worker. clock: nanoseconds. Raises RefusedError."""
     child.say(json.dumps({"case": case, "seed": seed}))
-    heard(child)
-    begin = clock()
-    child.say("go")
-    done = heard(child)
-    wall = clock() - begin
-    if "done" not in done:
-        raise RefusedError("it answered before it was done")
-    return believed(heard(child), wall)
+    blocks: list[tuple[list[int], int, int]] = []
+    for _ in range(count_of(heard(child), "ready")):
+        begin = clock()
+        child.say("go")
+        answer = heard(child)
+        blocks.append((*timed(answer), clock() - begin))
+    outputs = heard(child).get("outputs")
+    if not isinstance(outputs, list) or len(outputs) < sum(len(took) for took, _, _ in blocks):
+        raise RefusedError("it does not say what every run gave")
+    return believed(blocks, tuple(map(str, outputs)))
 
 
 def heard(child: Child) -> dict[str, Any]:
+    """Its next line. Raises RefusedError, or FailedError where the case cannot be run."""
     line = child.hear()
     try:
         found = json.loads(line)
@@ -86,23 +89,40 @@ def heard(child: Child) -> dict[str, Any]:
     return found
 
 
-def believed(answer: Mapping[str, Any], wall: int) -> Sample:
-    """A worker's answer as a sample. wall: nanoseconds from our `go` to its `done`, which hold all of its own
-    time. Raises RefusedError where that cannot be."""
-    took, whole, outputs = answer.get("took"), answer.get("whole"), answer.get("outputs")
+def count_of(answer: Mapping[str, Any], name: str) -> int:
+    found = answer.get(name)
+    if type(found) is not int or found < 1:
+        raise RefusedError(f"{name} is {str(found)[:80]!r}: expected a whole number above 0")
+    return found
+
+
+def timed(answer: Mapping[str, Any]) -> tuple[list[int], int]:
+    """Nanoseconds of each run of a block, and of the block."""
+    took = answer.get("took")
     if not (isinstance(took, list) and took and all(type(one) is int and one > 0 for one in took)):
         raise RefusedError("patched timer: a run took no time")
-    if type(whole) is not int or not sum(took) <= whole <= wall:
+    return took, count_of(answer, "whole")
+
+
+def believed(blocks: Sequence[tuple[list[int], int, int]], outputs: tuple[str, ...]) -> Sample:
+    """The sample of blocks: nanoseconds of the runs, of all by the worker's clock, of all by ours, which
+    holds all of the worker's since it runs from before `go` to after the answer. Raises RefusedError where
+    that cannot be."""
+    for took, whole, wall in blocks:
+        if not sum(took) <= whole <= wall:
+            raise RefusedError(
+                f"patched timer: runs of {sum(took)} ns within {whole} ns, while {wall} ns went by outside"
+            )
+    runs, inside, outside = (
+        sum(column) for column in zip(*((sum(t), w, o) for t, w, o in blocks), strict=True)
+    )
+    if inside < LEAST_WHOLE * outside or runs < LEAST_RUNS * outside:
         raise RefusedError(
-            f"patched timer: runs of {sum(took)} ns within {whole} ns, of which {wall} ns went by outside"
+            f"patched timer: {outside} ns went by outside, but {inside} ns inside and {runs} ns in the runs"
         )
-    if whole < LEAST_WHOLE * wall or sum(took) < LEAST_RUNS * wall:
-        raise RefusedError(
-            f"patched timer: {wall} ns went by outside, only {whole} ns inside and {sum(took)} ns in the runs"
-        )
-    if not isinstance(outputs, list) or len(outputs) < len(took):
-        raise RefusedError("it does not say what every run gave")
-    return Sample(statistics.median(took) * 1e-9, wall * 1e-9 / len(took), tuple(map(str, outputs)))
+    seconds = statistics.median(one for took, _, _ in blocks for one in took)
+    wall = statistics.median(wall / len(took) for took, _, wall in blocks)
+    return Sample(seconds * 1e-9, wall * 1e-9, outputs)
 
 
 Times = dict[str, list[float]]  # by case
