@@ -64,10 +64,12 @@ def judge(
                 f"{asked}; base {case.base.tree.short}, head {case.head.tree.short}, seed {case.seed}",
                 markup=False,
             )
-        records = court.run(case, names, alone, lambda line: err.print(line, style="dim", markup=False))
+        records = court.run(
+            case, names, alone, lambda line: err.print(line, style="dim", markup=False, soft_wrap=True)
+        )
         where = court.publish(case, records, asked)
     except GateError as error:
-        err.print(f"gates: {error}", markup=False, style="red")
+        err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
         err.print("gates: interrupted; every gate that ran has its record", style="red")
@@ -140,7 +142,7 @@ def codeowners(repository: Where = Path()) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(read(repository, OWNERS, Owners).codeowners())
     except GateError as error:
-        err.print(f"gates: {error}", markup=False, style="red")
+        err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(2) from error
 
 
@@ -153,9 +155,11 @@ def selftest(
     """Ask every gate about its seeded bad patches, which it must reject, and about good ones."""
     try:
         case = court.open_case(repository, "HEAD", None, True, None, seed)
-        trials = try_all(case, names or (), lambda line: err.print(line, style="dim", markup=False))
+        trials = try_all(
+            case, names or (), lambda line: err.print(line, style="dim", markup=False, soft_wrap=True)
+        )
     except GateError as error:
-        err.print(f"gates: {error}", markup=False, style="red")
+        err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(2) from error
     table = Table()
     for title in ("gate", "patch", "time", "verdict", "what is wrong"):
@@ -180,7 +184,7 @@ def build(repository: Where = Path()) -> None:
         found = Repository.at(repository)
         build_in_place(found, found.root)
     except GateError as error:
-        err.print(f"gates: {error}", markup=False, style="red")
+        err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(2) from error
 
 

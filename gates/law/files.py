@@ -72,7 +72,9 @@ def parse(text: str, path: str, model: type[Model]) -> Model:
         given = first["input"]
         shown = "" if isinstance(given, (Mapping, list)) else f", it is {given!r}"
         raise LawError(
-            path, line_of(loaded, first["loc"]), f"{where}: {one_line(first['msg'])}{shown}"
+            path,
+            line_of(loaded, first["loc"]),
+            f"{where}: {one_line(first['msg']).removeprefix('Value error, ')}{shown}",
         ) from error
 
 

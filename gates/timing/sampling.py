@@ -121,8 +121,8 @@ def believed(blocks: Sequence[tuple[list[int], int, int]], outputs: tuple[str, .
             f"patched timer: {outside} ns went by outside, but {inside} ns inside and {runs} ns in the runs"
         )
     seconds = statistics.median(one for took, _, _ in blocks for one in took)
-    wall = statistics.median(wall / len(took) for took, _, wall in blocks)
-    return Sample(seconds * 1e-9, wall * 1e-9, outputs)
+    per_run = statistics.median(wall / len(took) for took, _, wall in blocks)
+    return Sample(seconds * 1e-9, per_run * 1e-9, outputs)
 
 
 Times = dict[str, list[float]]  # by case
