@@ -64,9 +64,7 @@ def judge(
                 f"{asked}; base {case.base.tree.short}, head {case.head.tree.short}, seed {case.seed}",
                 markup=False,
             )
-        records = court.run(
-            case, names, alone, lambda line: err.print(line, style="dim", markup=False, soft_wrap=True)
-        )
+        records = court.run(case, names, alone, progress)
         where = court.publish(case, records, asked)
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
@@ -80,6 +78,10 @@ def judge(
         show(records, where)
     if not all(one.outcome.verdict.merges for one in records):
         raise typer.Exit(1)
+
+
+def progress(line: str) -> None:
+    err.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def show(records: Sequence[Record], where: Path) -> None:
@@ -155,9 +157,7 @@ def selftest(
     """Ask every gate about its seeded bad patches, which it must reject, and about good ones."""
     try:
         case = court.open_case(repository, "HEAD", None, True, None, seed)
-        trials = try_all(
-            case, names or (), lambda line: err.print(line, style="dim", markup=False, soft_wrap=True)
-        )
+        trials = try_all(case, names or (), progress)
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(2) from error

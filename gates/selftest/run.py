@@ -11,7 +11,7 @@ from gates.errors import GateError
 from gates.evidence.record import Record
 from gates.selftest.edits import commit
 from gates.selftest.patches import PATCHES, Patch
-from gates.trees.checkout import checkout
+from gates.trees.checkout import checkout, release
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ def attempt(case: Case, patch: Patch, number: int) -> Trial:
         case.seed,
     )
     judged.evidence.mkdir(parents=True, exist_ok=True)
-    (record,) = court.run(judged, [patch.gate], True, lambda line: None)
+    try:
+        (record,) = court.run(judged, [patch.gate], True, lambda line: None)
+    finally:
+        release(judged.head.path)
     return Trial(patch, wrong(patch, record), record.seconds, record)
 
 

@@ -5,6 +5,7 @@ All under one ignored directory of the repository, `.gates/`: trees/, builds/, e
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -40,11 +41,35 @@ def home(repository: Repository) -> Path:
     return path
 
 
+_held: dict[Path, int] = {}  # checkouts that this process uses, each with its lock's descriptor
+
+
+def hold(path: Path) -> None:
+    """Nobody removes the checkout until this process ends or releases it."""
+    while path not in _held:
+        lock = os.open(lock_of(path), os.O_CREAT | os.O_RDWR, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if lock_of(path).exists() and os.fstat(lock).st_ino == lock_of(path).stat().st_ino:
+            _held[path] = lock
+        else:  # it was removed, with its lock, while this process waited
+            os.close(lock)
+
+
+def release(path: Path) -> None:
+    if path in _held:
+        os.close(_held.pop(path))
+
+
+def lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
 def checkout(repository: Repository, tree: Tree) -> Checkout:
     """The tree's files in a directory of their own; a second call finds it there."""
     trees = home(repository) / "trees"
     trees.mkdir(exist_ok=True)
     path = trees / tree.tree
+    hold(path)
     if not path.is_dir():
         with tempfile.TemporaryDirectory(dir=trees) as scratch:
             new = Path(scratch, "tree")
@@ -63,13 +88,28 @@ def checkout(repository: Repository, tree: Tree) -> Checkout:
 
 
 def forget(directory: Path, kept: int) -> None:
-    """Removes all but the entries used last."""
-    entries = sorted(directory.iterdir(), key=lambda entry: entry.stat().st_mtime, reverse=True)
-    for entry in entries[kept:]:
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
+    """Removes all but the entries used last, and none that a process holds."""
+    entries = [path for path in directory.iterdir() if not path.name.endswith(".lock")]
+    entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[kept:]:
+        if path.is_dir():
+            remove(path)
         else:
-            entry.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """A checkout, unless it is held."""
+    lock = os.open(lock_of(path), os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+        lock_of(path).unlink(missing_ok=True)
+    finally:
+        os.close(lock)
 
 
 def sources_hash(root: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_a_library_that_is_not_installed_is_skipped_by_name(
 ) -> None:
     """It says so in its own process; Volta is compared all the same."""
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setattr(bits, "WAYS", {"prefill, decode": ("decode", ({}, {}))})
     found = compare(["volta", "torch"])
     assert found.ways["prefill, decode"] == {"volta": {"elements": 768, "differ": 0, "share": 0.0}}

@@ -225,6 +225,10 @@ def test_a_wrong_side_ends_the_benchmark(
     assert list(tmp_path.iterdir()) == []
 
 
+def first_on_the_path(directory: Path) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])}
+
+
 def test_a_worker_that_computes_something_else_is_found_in_a_fresh_process(
     volta_bench: Volta, tmp_path: Path
 ) -> None:
@@ -239,7 +243,7 @@ def test_a_worker_that_computes_something_else_is_found_in_a_fresh_process(
         "        self.results[...] *= 1.0000002\n"
         "    BoundCall.run = run\n"
     )
-    done = volta_bench("gemm", *TINY, env={"PYTHONPATH": str(tmp_path)})
+    done = volta_bench("gemm", *TINY, env=first_on_the_path(tmp_path))
     assert done.returncode == 1
     assert re.search(r"volta: \[bench\] \d+ of 64 elements of f32 8x8x8 differ", done.stderr), done.stderr
 
@@ -247,7 +251,7 @@ def test_a_worker_that_computes_something_else_is_found_in_a_fresh_process(
 def test_a_library_that_is_not_installed_is_skipped_by_name(volta_bench: Volta, tmp_path: Path) -> None:
     """Whatever it prints before it fails."""
     (tmp_path / "torch.py").write_text("print('hello')\nraise ImportError('No module named torch')\n")
-    done = volta_bench("gemm", *TINY, "--peers", "torch,numpy", env={"PYTHONPATH": str(tmp_path)})
+    done = volta_bench("gemm", *TINY, "--peers", "torch,numpy", env=first_on_the_path(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "skipped: torch: not installed (No module named torch)" in done.stdout
     assert "numpy / Volta" in done.stdout

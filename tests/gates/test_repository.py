@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gates.errors import GateError
-from gates.trees.checkout import checkout, forget, sources_hash
+from gates.trees.checkout import checkout, forget, release, sources_hash
 from gates.trees.repository import SUBMODULE, SYMLINK, WORKTREE, Change, Repository, parsed
 from tests.gates.repositories import commit, git, put, repository
 
@@ -157,6 +157,19 @@ def test_only_the_checkouts_used_last_are_kept(tmp_path: Path) -> None:
         os.utime(tmp_path / str(index), (index, index))
     forget(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
+
+
+def test_a_checkout_that_is_held_stays(root: Path) -> None:
+    """By this process or another, until it is released."""
+    found = Repository(root)
+    path = checkout(found, found.tree("HEAD")).path
+    forget(path.parent, 0)
+    assert path.is_dir()
+    release(path)
+    forget(path.parent, 0)
+    assert not path.exists()
+    assert checkout(found, found.tree("HEAD")).path == path
+    assert (path / "a.txt").read_text() == TEXT
 
 
 def test_the_hash_of_the_sources_sees_names_contents_and_places(tmp_path: Path) -> None:

@@ -40,13 +40,14 @@ from gates.timing.statistics import Decision, decide, holm, judge, noise, paired
 from gates.timing.worker import CASES, Callgrind, leaves
 from gates.trees.checkout import Checkout
 from gates.trees.repository import Repository, Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gates import bench_smoke
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = read(ROOT, PATH, Limits).timing
+UNTIMED = settings(deadline=None)  # what a test takes is this machine's business
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=12, max_size=30)
 
 
@@ -58,6 +59,7 @@ def halves(times: list[float]) -> tuple[list[float], list[float]]:
 # --- statistics --------------------------------------------------------------------------------------------
 
 
+@UNTIMED
 @given(TIMES)
 def test_exchanging_the_sides_changes_the_sign_of_the_log_ratio_alone(times: list[float]) -> None:
     base, head = halves(times)
@@ -67,6 +69,7 @@ def test_exchanging_the_sides_changes_the_sign_of_the_log_ratio_alone(times: lis
     assert one.low <= one.mean <= one.high
 
 
+@UNTIMED
 @given(TIMES, st.floats(1e-3, 1e3))
 def test_the_unit_of_time_does_not_matter(times: list[float], unit: float) -> None:
     base, head = halves(times)
@@ -74,6 +77,7 @@ def test_the_unit_of_time_does_not_matter(times: list[float], unit: float) -> No
     assert scaled.mean == pytest.approx(paired(base, head, 0.95).mean, abs=1e-9)
 
 
+@UNTIMED
 @given(TIMES, st.floats(0.5, 0.98))
 def test_more_confidence_and_a_smaller_margin_ask_for_more(times: list[float], confidence: float) -> None:
     base, head = halves(times)
@@ -82,6 +86,7 @@ def test_more_confidence_and_a_smaller_margin_ask_for_more(times: list[float], c
     assert 0 <= wide.p <= narrow.p <= 1
 
 
+@UNTIMED
 @given(st.dictionaries(st.text(max_size=3), st.floats(0, 1), max_size=9))
 def test_holm_keeps_the_order_and_lowers_no_p_value(p: dict[str, float]) -> None:
     corrected = holm(p)
@@ -94,6 +99,7 @@ def test_holm_keeps_the_order_and_lowers_no_p_value(p: dict[str, float]) -> None
         assert corrected[least] == min(1.0, len(p) * p[least])
 
 
+@UNTIMED
 @given(st.dictionaries(st.text(max_size=3), st.floats(0, 1), min_size=1, max_size=9), st.floats(0, 1))
 def test_holm_with_one_more_benchmark_lowers_no_p_value(p: dict[str, float], one_more: float) -> None:
     corrected, before = holm({**p, "one more": one_more}), holm(p)
@@ -168,7 +174,7 @@ def test_ranks_and_mean_that_disagree_decide_nothing() -> None:
 def test_what_is_no_series_of_pairs_is_refused(
     base: list[float], head: list[float], confidence: float, margin: float
 ) -> None:
-    with pytest.raises(ValueError, match="expected|not a time"):
+    with pytest.raises(ValueError, match=r"expected|not a time"):
         paired(base, head, confidence, margin)
 
 
@@ -241,7 +247,7 @@ def test_a_sample_is_the_median_of_the_runs_and_of_the_blocks_by_our_clock() -> 
     ],
 )
 def test_a_worker_that_lies_about_time_is_refused(lie: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError, match="patched timer|whole is"):
+    with pytest.raises(RefusedError, match=r"patched timer|whole is"):
         FakeChild({"ready": 1}, lie, OUTPUTS).ask()
 
 
