@@ -214,6 +214,12 @@ def bench_smoke(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def sanitizers(session: nox.Session) -> None:
+    """Gate, slow: the kernels under AddressSanitizer, UndefinedBehaviorSanitizer and valgrind."""
+    gate_session(session, "sanitizers")
+
+
+@nox.session(venv_backend="none", default=False)
 def api(session: nox.Session) -> None:
     """Gate: a public name that goes is in the changelog."""
     gate_session(session, "api")

@@ -150,6 +150,7 @@ def count(context: Context, side: str, valgrind: str | None) -> Counts:
             "--quiet",
             "--tool=callgrind",
             "--instr-atstart=no",
+            "--vgdb=no",
             f"--callgrind-out-file={directory / 'out'}",
             *command,
         ]

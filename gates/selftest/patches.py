@@ -227,7 +227,7 @@ TEXT = (
     Patch("a parameter removed", "api", "takes less",
           [replace(f"{VOLTA}/functions.py", "def softmax(x: Tensor, axis: int = -1) -> Tensor:", "def softmax(x: Tensor) -> Tensor:\n    axis = -1")]),
     Patch("an option removed", "api", "has gone",
-          [replace(f"{VOLTA}/cli/train.py", '"--clip"', '"--clip-norm"')]),
+          [replace(f"{VOLTA}/cli/train.py", "patience", "stamina", True)]),
     good("a public name removed, and said so", "api",
          replace(f"{VOLTA}/__init__.py", '    "rms_norm",\n', ""),
          replace("CHANGELOG.md", "### Added\n", "### Removed\n\n- `rms_norm`.\n\n### Added\n")),

@@ -113,9 +113,9 @@ def believed(blocks: Sequence[tuple[list[int], int, int]], outputs: tuple[str, .
             raise RefusedError(
                 f"patched timer: runs of {sum(took)} ns within {whole} ns, while {wall} ns went by outside"
             )
-    runs, inside, outside = (
-        sum(column) for column in zip(*((sum(t), w, o) for t, w, o in blocks), strict=True)
-    )
+    runs = sum(sum(took) for took, _, _ in blocks)
+    inside = sum(whole for _, whole, _ in blocks)
+    outside = sum(wall for _, _, wall in blocks)
     if inside < LEAST_WHOLE * outside or runs < LEAST_RUNS * outside:
         raise RefusedError(
             f"patched timer: {outside} ns went by outside, but {inside} ns inside and {runs} ns in the runs"
@@ -195,9 +195,13 @@ def worker(mode: str, engine: Path, cpu: int | None = None) -> list[str]:
 
 def environment_of(context: Context, side: str, **more: str) -> dict[str, str]:
     """Of a worker. Its path is the judge's alone: an engine's directory on it could hold a `gates`, or a
-    `json`, of its own. The worker puts it there once it has imported what it needs."""
+    `json`, of its own. The worker puts it there once it has imported what it needs. Each side has a cache of
+    its own: what the head writes there must not slow the base down."""
     checkout = context.base if side == BASE else context.head
-    return context.environment(checkout, PYTHONPATH=str(JUDGE), VOLTA_NUM_THREADS="1", **more)
+    cache = str(context.evidence / f"cache-{side}")
+    return context.environment(
+        checkout, PYTHONPATH=str(JUDGE), VOLTA_CACHE=cache, VOLTA_NUM_THREADS="1", **more
+    )
 
 
 def quiet_cpu() -> int:

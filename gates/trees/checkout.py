@@ -149,7 +149,8 @@ def build_in_place(repository: Repository, root: Path) -> Path:
     return target
 
 
-def compile_kernels(root: Path, scratch: Path, to: Path) -> None:
+def compile_kernels(root: Path, scratch: Path, to: Path, **env: str) -> None:
+    """Compiles the sources below `root`; env: CFLAGS and the like for this build alone."""
     out = scratch / "out"
     command = [
         sys.executable,
@@ -164,6 +165,7 @@ def compile_kernels(root: Path, scratch: Path, to: Path) -> None:
     done = subprocess.run(
         command,
         cwd=root,
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=BUILD_LIMIT_S,

@@ -482,6 +482,17 @@ def test_what_dropout_drops_is_zero_whatever_it_was() -> None:
     assert 0 < (ones == 0).sum() < ones.size
 
 
+def test_a_contraction_is_minus_zero_only_where_a_product_was_too_small() -> None:
+    """F5: of zeros, and of numbers that cancel, it is +0."""
+    rows = np.array([[1e-30, -0.0], [-0.0, -0.0], [1, 1]], np.float32)
+    columns = np.array([[-1e-30, 0, 2], [0, -0.0, -2]], np.float32)
+    for isa in isas():
+        with vt.runtime(isa=isa, threads=1):
+            got = vt.matmul(vt.asarray(rows), vt.asarray(columns)).numpy()
+        assert np.signbit(got[:2]).tolist() == [[True, False, False], [False, False, False]]
+        assert same(got[2, 1:], np.float32(0))
+
+
 FOLDED = sorted(name for name, op in OPS.items() if op.exact and op.kind == "elementwise")
 
 
