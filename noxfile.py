@@ -220,6 +220,12 @@ def sanitizers(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def planning(session: nox.Session) -> None:
+    """Gate, slow: how long compiling takes, how often a plan is found again."""
+    gate_session(session, "planning")
+
+
+@nox.session(venv_backend="none", default=False)
 def api(session: nox.Session) -> None:
     """Gate: a public name that goes is in the changelog."""
     gate_session(session, "api")

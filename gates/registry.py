@@ -46,6 +46,7 @@ GATES = {
         Row("memory", "planned peak = measured peak, no growth, no more than before", FAST, 900),
         Row("bench_smoke", "instructions, allocations, bytes, steps do not grow; time by pairs", FAST, 1800),
         Row("sanitizers", "kernels under ASan, UBSan and memcheck report nothing", SLOW, 3600),
+        Row("planning", "compile time and plan-cache hits keep governance/performance.md", SLOW, 900),
         Row("api", "public names: what goes needs a line in the changelog", FAST, 120),
         Row("docs", "every command and name in README, docs and governance exists", FAST, 600),
         Row("security", "secrets, licences of dependencies, known vulnerabilities", FAST, 300),

@@ -83,6 +83,16 @@ def test_settings_from_a_file_are_checked_field_by_field(wrong: dict[str, object
         Optimizer(eps="abc")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("most", [0.0, 1.0])
+def test_a_norm_that_overflows_stops_the_program(most: float) -> None:
+    """Each sum of squares is finite, their sum is not: gradients would silently become 0, or NaN."""
+    from volta.train.optim import clip
+
+    grads = {name: vt.asarray(np.full(1, 1.5e19, np.float32)) for name in "ab"}
+    with pytest.raises(vt.NotFiniteError, match="the norm of all gradients is NaN or infinite"):
+        clip(grads, most, vt.asarray(np.float32(0.5)))
+
+
 def test_a_scalar_parameter_can_be_clipped() -> None:
     from volta.train.optim import clip
 

@@ -77,7 +77,7 @@ class Node:
         return f"%{self.id} {self.op}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Graph:
     """nodes: every value in topological order. inputs: the `input` nodes in call order.
 

@@ -15,7 +15,7 @@ from volta.ir.graph import Shape
 from volta.model.config import DTYPES
 from volta.tensor import Tensor
 from volta.trace import Trace
-from volta.transform import is_tensor
+from volta.transform import compile, is_tensor
 
 INITIAL = 2**32 - 1  # the Philox step of initial values; training steps stay below it
 
@@ -165,7 +165,12 @@ class Model:
 
     def init(self, seed: int) -> dict[str, Tensor]:
         """Initial values, in the order of declaration; the same on every machine (N8)."""
-        return {name: initial_value(name, spec, seed) for name, spec in self.parameters.items()}
+
+        def values(key: Tensor) -> dict[str, Tensor]:
+            return {name: _drawn(name, spec, key) for name, spec in self.parameters.items()}
+
+        drawn: dict[str, Tensor] = compile(values)(F.random_key(seed, INITIAL))  # one program, not one each
+        return {name: drawn[name] for name in self.parameters}
 
     def __call__(self, parameters: Mapping[str, Tensor], *inputs: Any, **options: Any) -> Any:
         """The forward function with these values; further options override those of `build`."""
@@ -185,7 +190,11 @@ class Model:
 
 def initial_value(name: str, spec: ParameterSpec, seed: int) -> Tensor:
     """The first value of one parameter; its Philox stream is the CRC-32 of its name."""
+    return _drawn(name, spec, F.random_key(seed, INITIAL))
+
+
+def _drawn(name: str, spec: ParameterSpec, key: Tensor) -> Tensor:
+    """key: i32 [3]."""
     if isinstance(spec.initial, Constant):
         return F.scale(F.ones(spec.shape), spec.initial.value)
-    stream = zlib.crc32(name.encode())
-    return F.normal(F.random_key(seed, INITIAL), spec.shape, 0.0, spec.initial.std, stream)
+    return F.normal(key, spec.shape, 0.0, spec.initial.std, zlib.crc32(name.encode()))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from volta.ir.graph import Attr, Graph
 
+# Graphs never change, and a compiled function asks at every call; who asks keeps the graph alive, not this.
+_digests: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
 
-@lru_cache(maxsize=64)  # graphs never change, and a compiled function asks at every call
+
 def graph_digest(graph: Graph) -> str:
     """sha256 over structure, types, attributes and literals; node names and ids do not matter beyond
     their order."""
-    digest = hashlib.sha256()
-    _feed(digest, graph)
-    return digest.hexdigest()
+    found = _digests.get(graph)
+    if found is None:
+        digest = hashlib.sha256()
+        _feed(digest, graph)
+        found = _digests[graph] = digest.hexdigest()
+    return found
 
 
 def fingerprint(graph: Graph, *flags: str) -> str:

@@ -80,8 +80,9 @@ class Optimizer:
 def clip(grads: Mapping[str, Tensor], max_norm: float, loss: Tensor) -> tuple[Tensors, Tensor, Tensor]:
     """Gradients times min(1, max_norm / (norm + 1e-6)), their global norm f32 [], and the loss.
 
-    norm = sqrt(N2 over tensors in name order of N2 over elements of g^2). A NaN or infinity in the loss
-    or a gradient stops the program before anything is updated, naming the first tensor that has one.
+    norm = sqrt(N2 over tensors in name order of N2 over elements of g^2). A NaN or infinity in the loss,
+    a gradient's sum of squares or the norm stops the program before anything is updated, naming the first
+    that has one.
     max_norm 0 does not clip: the factor is then exactly 1.
     """
     names = sorted(grads)
@@ -89,7 +90,7 @@ def clip(grads: Mapping[str, Tensor], max_norm: float, loss: Tensor) -> tuple[Te
         [loss, *(F.sum_squares(F.reshape(grads[name], grads[name].shape or (1,))) for name in names)]
     )
     values = F.check_finite(values, ["the loss", *(f"the gradient of {name}" for name in names)])
-    norm = F.sqrt(F.sum(values[1:]))
+    norm = F.sqrt(F.check_finite(F.sum(values[1:], keepdims=True), ["the norm of all gradients"]))[0]
     factor = F.minimum(F.divide(max_norm or float("inf"), F.add(norm, CLIP_EPS)), 1.0)
     return {name: F.multiply(grads[name], factor) for name in names}, norm, values[0]
 
