@@ -63,7 +63,7 @@ def commit(repository: Repository, base: Tree, edits: Sequence[Edit], message: s
         env = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
         repository.git("read-tree", base.tree, env=env)
         for edit in edits:
-            apply(repository, base, edit, env, Path(scratch, "blob"))
+            apply(repository, edit, env, Path(scratch, "blob"))
         tree = repository.git("write-tree", env=env).strip()
     made = make_commit(repository, tree, ["-p", parent], message)
     return Tree(made, made, tree)
@@ -73,13 +73,13 @@ def make_commit(repository: Repository, tree: str, parents: list[str], message: 
     return repository.git("commit-tree", tree, *parents, "-m", message, env=AUTHOR).strip()
 
 
-def apply(repository: Repository, base: Tree, edit: Edit, env: dict[str, str], scratch: Path) -> None:
-    """Puts one edit into the index that `env` names."""
+def apply(repository: Repository, edit: Edit, env: dict[str, str], scratch: Path) -> None:
+    """Puts one edit into the index that `env` names, on top of those before it."""
     if edit.mode == SUBMODULE:
         place(repository, edit.path, SUBMODULE, edit.new, env)
         return
     content = edit.new.encode()
-    listing = repository.git("ls-tree", "-z", base.tree, "--", edit.path)
+    listing = repository.git("ls-files", "--stage", "-z", "--", edit.path, env=env)  # mode blob stage path
     if (edit.remove or edit.to or edit.old) and not listing:
         raise GateError(f"[selftest] {edit.path} is not there any more: the patch is stale")
     if edit.remove or edit.to:
@@ -87,9 +87,9 @@ def apply(repository: Repository, base: Tree, edit: Edit, env: dict[str, str], s
     if edit.remove:
         return
     if edit.to:
-        content = git_bytes(repository.root, "cat-file", "blob", listing.split()[2])
+        content = git_bytes(repository.root, "cat-file", "blob", listing.split()[1])
     elif edit.old:
-        text = git_bytes(repository.root, "cat-file", "blob", listing.split()[2]).decode()
+        text = git_bytes(repository.root, "cat-file", "blob", listing.split()[1]).decode()
         found = text.count(edit.old)
         if not found or (found > 1 and not edit.every):
             raise GateError(f"[selftest] {edit.path} has {found} of {edit.old!r}: the patch is stale")

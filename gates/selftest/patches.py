@@ -58,9 +58,9 @@ NUMBERS = (
     Patch("a faster exp with another rounding", "parity", "exp",
           [replace(f"{CSRC}/vmath.h", "r = VOLTA_FMA(n, -VOLTA_LN2_LO, r);", "r = r - n * VOLTA_LN2_LO;", True)]),
     Patch("bf16 rounded by truncation", "parity", "cast",
-          [replace(f"{CSRC}/cpu/bfloat16.h", "return (uint16_t)", "return (uint16_t)0 | (uint16_t)")]),
+          [replace(f"{CSRC}/cpu/bfloat16.h", "VOLTA_BITS(volta_round_bf16(x)) >> 16", "VOLTA_BITS(x) >> 16")]),
     Patch("kernels that do not compile", "parity", "do not compile",
-          [replace(f"{CSRC}/cpu/ref/reduce.c", "int volta_reduce_ref(", "int volta_reduce_ref_(")]),
+          [replace(f"{CSRC}/cpu/ref/reduce.c", "int volta_reduce_ref(const volta_call *call) {", "int volta_reduce_ref(const volta_call *call) { no such thing")]),
     good("a comment in a kernel", "parity",
          replace(f"{CSRC}/cpu/ref/reduce.c", "int volta_reduce_ref(", "/* N2. */\nint volta_reduce_ref(")),
 )

@@ -56,7 +56,8 @@ def test_edits_become_a_commit_and_nothing_else_moves(root: Path) -> None:
     commit_files(root, {})
     found, head = forged(
         root,
-        edits.replace("a.txt", "two", "three"),
+        edits.replace("a.txt", "two", "four"),
+        edits.replace("a.txt", "four", "three"),  # on top of the one before
         edits.remove("b/c.txt"),
         edits.write("new/file.txt", "n\n"),
         edits.rename("run.sh", "bin/run.sh"),
