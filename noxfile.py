@@ -232,6 +232,12 @@ def api(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def capability(session: nox.Session) -> None:
+    """Gate: governance/capability.md is what the tables of operations and kernels say."""
+    gate_session(session, "capability")
+
+
+@nox.session(venv_backend="none", default=False)
 def docs(session: nox.Session) -> None:
     """Gate: every command, name and link of the documents exists; examples run."""
     gate_session(session, "docs")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gates import court
+from gates import capability, court
 from gates.errors import GateError
 from gates.evidence.record import Record
 from gates.law.files import read
@@ -175,6 +175,16 @@ def selftest(
     out.print(f"{bad} bad and {len(trials) - bad} good patches: {len(failed)} judged wrongly")
     if failed:
         raise typer.Exit(1)
+
+
+@app.command("write-capability")
+def write_capability(repository: Where = Path()) -> None:
+    """Write governance/capability.md from the working tree's tables; its kernels must be compiled."""
+    try:
+        capability.write(Repository.at(repository).root)
+    except GateError as error:
+        err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
+        raise typer.Exit(2) from error
 
 
 @app.command()

@@ -48,6 +48,7 @@ GATES = {
         Row("sanitizers", "kernels under ASan, UBSan and memcheck report nothing", SLOW, 3600),
         Row("planning", "compile time and plan-cache hits keep governance/performance.md", SLOW, 900),
         Row("api", "public names: what goes needs a line in the changelog", FAST, 120),
+        Row("capability", "governance/capability.md is what the tables say", FAST, 120),
         Row("docs", "every command and name in README, docs and governance exists", FAST, 600),
         Row("security", "secrets, licences of dependencies, known vulnerabilities", FAST, 300),
     )

@@ -231,6 +231,8 @@ TEXT = (
     good("a public name removed, and said so", "api",
          replace(f"{VOLTA}/__init__.py", '    "rms_norm",\n', ""),
          replace("CHANGELOG.md", "### Added\n", "### Removed\n\n- `rms_norm`.\n\n### Added\n")),
+    Patch("a kernel's own version dropped without a word", "capability", "not what the tables say",
+          [replace(f"{CSRC}/cpu/targets.def", "softmax_grad_ref,       softmax_grad_avx2,       softmax_grad_avx512", "softmax_grad_ref,       softmax_grad_ref,       softmax_grad_ref")]),
     Patch("a command that is not there", "docs", "volta",
           [replace("docs/benchmarks.md", "# ", "Run `volta fly --high` first.\n\n# ", True)]),
     Patch("a broken link", "docs", "", [replace("docs/architecture.md", "# ", "[there](nowhere.md)\n\n# ", True)]),
