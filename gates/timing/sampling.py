@@ -25,7 +25,7 @@ from gates.context import Context
 JUDGE = Path(__file__).resolve().parents[2]  # the gates that ask are the gates that run in the processes
 BASE, HEAD = "base", "head"
 PROCESS_LIMIT_S = 120.0
-STRIKES = 3  # refused samples of one side and case: more than the machine's hiccups explain
+STRIKES = 5  # refused samples of one side and case: more than the machine's hiccups explain
 # Shares of the time by our clock, of the best block. The rest is the way through two pipes and, for the runs,
 # copies in between.
 LEAST_WHOLE = 0.5
@@ -249,7 +249,9 @@ class Series:
         for index, one in enumerate(answers):
             if isinstance(one, RefusedError):
                 strikes = self.strikes[index, case] = self.strikes.get((index, case), 0) + 1
-                if isinstance(one, FailedError) or strikes >= STRIKES:
+                # a host so busy that the base is refused, too, says nothing against the head
+                alone = index == 0 or strikes > 2 * self.strikes.get((0, case), 0)
+                if isinstance(one, FailedError) or (strikes >= STRIKES and alone):
                     self.problems[case] = (self.sides[index], str(one))
                     return
         first, second = answers

@@ -567,12 +567,21 @@ def test_marks_run_what_they_mark_and_nothing_else_outside_of_valgrind() -> None
 def test_a_real_process_gives_a_sample_of_each_case(tmp_path: Path) -> None:
     """Equal inputs give equal results in two processes, other inputs others; no time is looked at."""
     measure = Stopwatch(context(tmp_path), quiet_cpu())
-    first, second, third = (measure(BASE, ["softmax", "decode step"], seed) for seed in (1, 1, 2))
+    cases = ["softmax", "decode step"]
+
+    def believed_at_last(seed: int) -> dict[str, Sample]:
+        """A busy host is refused, as it should be, and asked again."""
+        found: dict[str, Sample] = {}
+        for _ in range(50):
+            answers = measure(BASE, [case for case in cases if case not in found], seed)
+            found |= {case: one for case, one in answers.items() if isinstance(one, Sample)}
+            if len(found) == len(cases):
+                return found
+        pytest.fail(f"no sample was believed: {answers}")
+
+    first, second, third = (believed_at_last(seed) for seed in (1, 1, 2))
     for case, one in first.items():
         again, other = second[case], third[case]
-        assert isinstance(one, Sample), one
-        assert isinstance(again, Sample), again
-        assert isinstance(other, Sample), other
         assert one.seconds > 0
         assert one.outputs == again.outputs
         assert not set(one.outputs) & set(other.outputs)
