@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -64,7 +65,8 @@ def judge(
                 f"{asked}; base {case.base.tree.short}, head {case.head.tree.short}, seed {case.seed}",
                 markup=False,
             )
-        records = court.run(case, names, alone, progress)
+        with Progress() as progress:
+            records = court.run(case, names, alone, progress)
         where = court.publish(case, records, asked)
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
@@ -80,8 +82,33 @@ def judge(
         raise typer.Exit(1)
 
 
-def progress(line: str) -> None:
-    err.print(line, style="dim", markup=False, soft_wrap=True)
+SILENCE_S = 60.0  # between lines about a gate that runs, where no terminal shows a live one
+
+
+class Progress:
+    """One live line on a terminal; elsewhere a line where a gate begins, and one now and then."""
+
+    def __init__(self) -> None:
+        self._status = err.status("starting") if err.is_terminal else None
+        self._gate, self._said = "", time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, line: str) -> None:
+        if self._status is not None:
+            self._status.update(escape(line))
+            return
+        gate = line.partition(":")[0].partition(",")[0]
+        if gate != self._gate or time.monotonic() - self._said > SILENCE_S:
+            self._gate, self._said = gate, time.monotonic()
+            err.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def show(records: Sequence[Record], where: Path) -> None:
@@ -157,7 +184,8 @@ def selftest(
     """Ask every gate about its seeded bad patches, which it must reject, and about good ones."""
     try:
         case = court.open_case(repository, "HEAD", None, True, None, seed)
-        trials = try_all(case, names or (), progress)
+        with Progress() as progress:
+            trials = try_all(case, names or (), progress)
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)
         raise typer.Exit(2) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -93,24 +95,13 @@ class Context:
         command = [str(part) for part in argv]
         self.commands.append(command)
         begin = time.monotonic()
+        log(f"$ {' '.join(command)}\n")
         try:
-            done = subprocess.run(
-                command,
-                cwd=cwd or self.head.path,
-                env=None if env is None else dict(env),
-                input=stdin if stdin is not None else "",
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=self.left_s,
-                check=False,
-            )
-            code, output = done.returncode, done.stdout
+            code, output = streamed(command, cwd or self.head.path, env, stdin or "", self.left_s)
         except FileNotFoundError:
             code, output = 127, f"{command[0]}: no such command\n"
-        end = "" if output.endswith("\n") or not output else "\n"
-        log(f"$ {' '.join(command)}\n{output}{end}exit code {code}\n")
+            log(output)
+        log(f"{'' if output.endswith(chr(10)) or not output else chr(10)}exit code {code}\n")
         return Done(command, code, output, time.monotonic() - begin)
 
     def worker(self, module: str, engine: Checkout, request: str, **env: str) -> Done:
@@ -154,6 +145,53 @@ class Context:
             time.monotonic() + given["limit_s"],
             given["alone"],
         )
+
+
+def streamed(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None, stdin: str, limit_s: float
+) -> tuple[int, str]:
+    """A command's exit code and output, which goes to the log as it comes. Raises TimeoutExpired."""
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        bufsize=1,
+    )
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        process.kill()
+
+    def feed() -> None:
+        with contextlib.suppress(BrokenPipeError):  # it did not want to hear the rest
+            process.stdin.write(stdin)  # type: ignore[union-attr]  # a pipe was asked for
+            process.stdin.close()  # type: ignore[union-attr]
+
+    timer, feeder = threading.Timer(limit_s, give_up), threading.Thread(target=feed, daemon=True)
+    timer.start()
+    feeder.start()
+    parts = []
+    try:
+        for line in process.stdout or ():
+            parts.append(line)
+            log(line)
+        process.wait()
+    finally:
+        timer.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    if late.is_set():
+        raise subprocess.TimeoutExpired(command, limit_s, "".join(parts))
+    return process.returncode, "".join(parts)
 
 
 def log(text: str) -> None:

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gates.context import Context
@@ -105,7 +106,8 @@ def run(case: Case, names: Sequence[str], alone: bool, watch: Watch) -> list[Rec
             time.monotonic() + row.limit_s, alone,
         )  # fmt: skip
         try:
-            records.append(run_gate(row, context, judge, said))
+            live = partial(progress, watch, name, time.monotonic())
+            records.append(run_gate(row, context, judge, said, live))
         except OSError as error:
             outcome = Outcome(Verdict.FAIL, f"it could not be run: {error}")
             records.append(
@@ -113,6 +115,10 @@ def run(case: Case, names: Sequence[str], alone: bool, watch: Watch) -> list[Rec
                        record.now(), 0.0)
             )  # fmt: skip
     return records
+
+
+def progress(watch: Watch, name: str, began: float, line: str) -> None:
+    watch(f"{name}, {time.monotonic() - began:.0f} s: {line[-100:]}")
 
 
 def publish(case: Case, records: Sequence[Record], asked: str) -> Path:

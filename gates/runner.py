@@ -24,12 +24,16 @@ from gates.law.files import LawError, read
 from gates.law.registers import WAIVERS, Waivers
 from gates.registry import GATES, Row
 
+TICK_S = 1.0  # between looks at a gate that runs
 GRACE_S = 10.0  # between asking a hung gate to end and ending it
 Watch = Callable[[str], None]
 
 
-def run_gate(row: Row, context: Context, judge: Path, judge_tree: str) -> Record:
-    """Asks one gate, in a fresh process whose gate code is `judge`'s. Always gives a record."""
+def run_gate(
+    row: Row, context: Context, judge: Path, judge_tree: str, watch: Watch = lambda line: None
+) -> Record:
+    """Asks one gate, in a fresh process whose gate code is `judge`'s. Always gives a record. watch: is told
+    the last line of the gate's log, now and then."""
     context.evidence.mkdir(parents=True, exist_ok=True)
     result, log_path = context.evidence / "record.json", context.evidence / "log.txt"
     result.unlink(missing_ok=True)
@@ -49,7 +53,7 @@ def run_gate(row: Row, context: Context, judge: Path, judge_tree: str) -> Record
         )
         reason = ""
         try:
-            process.communicate(context.to_json(row.limit_s), timeout=row.limit_s)
+            await_end(process, context.to_json(row.limit_s), row.limit_s, lambda: watch(last_line(log_path)))
         except subprocess.TimeoutExpired:
             reason = f"it hung: ended after its {row.limit_s} s"
         finally:  # also on Ctrl-C: nothing that a gate started may stay
@@ -70,6 +74,23 @@ def run_gate(row: Row, context: Context, judge: Path, judge_tree: str) -> Record
     )  # fmt: skip
     record.write(result, final.document())
     return final
+
+
+def await_end(process: subprocess.Popen[str], text: str, limit_s: float, tick: Callable[[], None]) -> None:
+    """Gives a process its question and waits for it. Raises TimeoutExpired."""
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # it ended before it heard all
+            process.stdin.write(text)
+            process.stdin.close()
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            process.wait(TICK_S)
+            return
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                raise
+            tick()
 
 
 def end(process: subprocess.Popen[str]) -> None:
