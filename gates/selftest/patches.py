@@ -210,6 +210,8 @@ TEXT = (
           [replace(f"{CSRC}/cpu/ref/gather.c", "int volta_gather_ref(", "int fastGather(const volta_call *call) { return call == 0; }\nint volta_gather_ref(", True)]),
     Patch("a null pointer read", "lint", "null",
           [replace(f"{CSRC}/cpu/ref/cache.c", "(const volta_call *call) {", "(const volta_call *call) {\n  int *nothing = 0;\n  if (call->threads > 99) return *nothing;")]),
+    good("a comment in a source", "lint",
+         replace(f"{VOLTA}/plan/memory.py", "def align(", "# Bytes.\ndef align(")),
     Patch("a wrong type", "types", "error",
           [replace(f"{VOLTA}/plan/memory.py", "return -(-nbytes // ALIGNMENT) * ALIGNMENT", "return str(nbytes)")]),
     Patch("a function without types", "types", "error",
