@@ -21,7 +21,7 @@ from typing import Any
 
 from gates.context import Context
 from gates.evidence.verdict import Finding, Outcome, Verdict, judged
-from gates.law.files import LawError, read
+from gates.law.files import in_force
 from gates.law.limits import PATH as LIMITS
 from gates.law.limits import Counters, Limits, Timing
 from gates.timing import statistics
@@ -65,10 +65,7 @@ def check(context: Context) -> Outcome:
     same = engine_hash(context.base.path) == engine_hash(context.head.path)
     if same and not context.alone:
         return Outcome(Verdict.NOT_APPLICABLE, "the engine is the base's in every byte")
-    try:
-        limits = read(context.base.path, LIMITS, Limits)
-    except LawError:
-        limits = read(context.head.path, LIMITS, Limits)
+    limits = in_force(context.base.path, context.head.path, LIMITS, Limits)
     for which in (context.base, context.head):
         context.build(which)
     counted = counters(context, limits.counters)

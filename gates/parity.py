@@ -47,14 +47,14 @@ def check(context: Context) -> Outcome:
             if answer != expected[0]:
                 why = difference(context, job, setting) if len(findings) < MOST_SHOWN else answer[:80]
                 name = f"{job[0]} #{job[1]}, {setting['isa']}, {setting['threads']} threads"
-                findings.append(Finding(f"{name}: {why}", f"engine/volta/ir/ops.py#{job[0]}"))
+                findings.append(Finding(f"{name}: {why}"))
                 break  # one setting of a call says it
     unknown = sorted(set(found["ops"]) - set(operations.MAKERS) - operations.WITHOUT)
     figure = f"{compared:,} comparisons on {', '.join(found['isas'])}, seed {context.seed}"
     if not compared:
         return Outcome(Verdict.FAIL, "nothing was compared", [Finding("the judge knows no operation of it")])
     notes = {"not judged: operations that the judge does not know": unknown, "new": sorted(set(new))}
-    return judged([Finding(one.message) for one in findings], figure, notes=notes)
+    return judged(findings, figure, notes=notes)
 
 
 def ask(context: Context, engine: Checkout, jobs: list[Job], settings: Any, keep: str = "") -> Answer:

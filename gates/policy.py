@@ -29,9 +29,10 @@ def check(context: Context) -> Outcome:
     tiers = base_law(context, TIERS, Tiers) or head_laws[TIERS]
     assert tiers is None or isinstance(tiers, Tiers)
     tier = tiers.of(context.changes) if tiers is not None else None
+    weaker = weakened(context)
     if tiers is not None:
         findings += strangers(context)
-        findings += weakened(context, tier)
+        findings += weaker if rfc_in_force(context) is None else []
         findings += rfc_missing(context, tier)
     findings += list(registers(context, head_laws))
     findings += body(tier)
@@ -40,7 +41,11 @@ def check(context: Context) -> Outcome:
     return judged(
         findings[:MOST_LISTED],
         figure,
-        notes={"tier": tier.id if tier else "", "paths": by_tier(context, tiers)},
+        notes={
+            "tier": tier.id if tier else "",
+            "paths": by_tier(context, tiers),
+            "judges weaker than before": [str(one) for one in weaker][:MOST_LISTED],
+        },
     )
 
 
@@ -89,19 +94,14 @@ def strangers(context: Context) -> Iterator[Finding]:
             yield Finding(f"a link to {shown}: {why}", change.path)
 
 
-def weakened(context: Context, tier: Tier | None) -> Iterator[Finding]:
-    """What the change takes away from its judges. With an RFC in force it has been agreed to."""
-    if not any(context.touches(place) for place in JUDGES):
-        return
-    base, head = (suite(context, which) for which in ("base", "head"))
-    agreed = rfc_in_force(context)
-    for finding in meaning.compare(base, head):
-        if agreed is None:
-            yield finding
+def weakened(context: Context) -> list[Finding]:
+    """What the change takes away from its judges. With an RFC in force it has been agreed to, and is said."""
+    if not context.touches(*JUDGES):
+        return []
+    return meaning.compare(suite(context.base.path), suite(context.head.path))
 
 
-def suite(context: Context, which: str) -> meaning.Suite:
-    root = (context.base if which == "base" else context.head).path
+def suite(root: Path) -> meaning.Suite:
     files = {}
     for place in JUDGES:
         for path in sorted((root / place).rglob("*.py")):

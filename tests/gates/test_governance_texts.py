@@ -37,6 +37,27 @@ def limits() -> Limits:
     return read(ROOT, LIMITS, Limits)
 
 
+def test_every_gate_has_a_session() -> None:
+    """`nox` alone asks nine of them, in the order of the registry."""
+    sessions = re.findall(
+        r"^@nox\.session\((.*)\)\ndef (\w+)", (ROOT / "noxfile.py").read_text(), re.MULTILINE
+    )
+    assert set(GATES) <= {name for _, name in sessions}
+    asked = [name for how, name in sessions if "default=False" not in how]
+    assert asked == [name for name in GATES if name in asked]
+    assert asked == [
+        "fmt",
+        "lint",
+        "types",
+        "policy",
+        "tests",
+        "parity",
+        "determinism",
+        "memory",
+        "bench_smoke",
+    ]
+
+
 # --- clauses --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Clause:
