@@ -190,6 +190,12 @@ def tests(session: nox.Session) -> None:
         gate_session(session, "tests")
 
 
+@nox.session(venv_backend="none", default=False)
+def coverage(session: nox.Session) -> None:
+    """Gate: the tests run the lines that a change adds; a page for each file in the evidence."""
+    gate_session(session, "coverage")
+
+
 @nox.session(venv_backend="none")
 def parity(session: nox.Session) -> None:
     """Gate: every operation on every instruction set equals the base's plain C in every bit."""
@@ -212,6 +218,12 @@ def memory(session: nox.Session) -> None:
 def bench_smoke(session: nox.Session) -> None:
     """Gate: instructions, allocations, bytes and steps do not grow; time by pairs of base and head."""
     gate_session(session, "bench_smoke")
+
+
+@nox.session(venv_backend="none", default=False)
+def bench(session: nox.Session) -> None:
+    """Gate, slow: cases larger than the caches, on one thread and on all; time by pairs of base and head."""
+    gate_session(session, "bench")
 
 
 @nox.session(venv_backend="none", default=False)
@@ -278,13 +290,17 @@ def slow(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def nightly(session: nox.Session) -> None:
-    """Every gate, the selftest of the gates, the slow tests."""
+    """Every gate on what the last day brought, the selftest of the gates, the slow tests."""
     failed = []
-    for name in ("slow", "selftest"):
-        try:
-            gate_session(session, name)
-        except CommandFailed:
-            failed.append(name)
+    base = () if any(one.startswith("--base") for one in session.posargs) else ("--base", a_day_ago())
+    try:
+        gate_session(session, "slow", *base)
+    except CommandFailed:
+        failed.append("the gates")
+    try:
+        ask_gates(session, "selftest")
+    except CommandFailed:
+        failed.append("the selftest of the gates")
     try:
         run_pytest(session, "-m", "slow", *workers())
     except CommandFailed:
@@ -318,7 +334,7 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def bench(session: nox.Session) -> None:
+def peers(session: nox.Session) -> None:
     """`volta bench` with PyTorch installed beside it: `-- train --peers torch` (default), `-- gemm`, ..."""
     install_volta(session, extra="[peers,plot]")
     session.run("python", "-m", "volta", "bench", *(session.posargs or ("train", "--peers", "torch")))
@@ -346,9 +362,20 @@ def c_files() -> "list[str]":
 
 
 def gate_session(session: nox.Session, name: str, *arguments: str) -> None:
-    """Asks gates, in the one environment that they share."""
+    """Asks gates, with the arguments of the session."""
+    ask_gates(session, name, *arguments, *session.posargs)
+
+
+def ask_gates(session: nox.Session, *arguments: str) -> None:
+    """In the one environment that they share."""
     python = gates_python(session)
-    session.run(str(python), "-m", "gates", name, *arguments, *session.posargs, external=True)
+    session.run(str(python), "-m", "gates", *arguments, external=True)
+
+
+def a_day_ago() -> str:
+    """The last commit of the main line that is older than a day; in a younger repository, HEAD."""
+    command = ["git", "-C", ROOT, "rev-list", "-1", "--first-parent", "--before=24.hours", "HEAD"]
+    return run(command)[1].strip() or "HEAD"
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:

@@ -14,6 +14,7 @@ from gates.errors import GateError
 from gates.evidence import page, record
 from gates.evidence.record import Record
 from gates.evidence.verdict import Outcome, Verdict
+from gates.host import host
 from gates.law.files import LawError, read
 from gates.law.tiers import PATH as TIERS
 from gates.law.tiers import Tiers
@@ -101,13 +102,14 @@ def run(case: Case, names: Sequence[str], alone: bool, watch: Watch) -> list[Rec
         row = GATES[name]
         watch(f"{name}: {row.says}")
         judge, said = case.judge(row)
-        context = Context(
-            case.repository, case.base, case.head, case.seed, case.evidence / name,
-            time.monotonic() + row.limit_s, alone,
-        )  # fmt: skip
+        live = partial(progress, watch, name, time.monotonic())
         try:
-            live = partial(progress, watch, name, time.monotonic())
-            records.append(run_gate(row, context, judge, said, live))
+            with host(row.exclusive, live):
+                context = Context(
+                    case.repository, case.base, case.head, case.seed, case.evidence / name,
+                    time.monotonic() + row.limit_s, alone,
+                )  # fmt: skip
+                records.append(run_gate(row, context, judge, said, live))
         except OSError as error:
             outcome = Outcome(Verdict.FAIL, f"it could not be run: {error}")
             records.append(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FAST, SLOW, MANUAL = "fast", "slow", "manual"
+FAST, SLOW = "fast", "slow"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """module: in this package, with check(context). set: fast ones are `nox`, slow ones the nightly's.
-    limit_s: how long it may take before it counts as hung. exclusive: nothing may run beside it."""
+    limit_s: how long it may take before it counts as hung. exclusive: no other gate runs on this host
+    meanwhile."""
 
     name: str
     says: str
     set: str
     limit_s: int
+    exclusive: bool = False
     version: int = 1
 
     @property
@@ -31,6 +33,7 @@ GATES = {
         Row("types", "mypy --strict over engine, gates and noxfile", FAST, 600),
         Row("policy", "tiers, RFCs, waivers, owners, and what a diff does to its judges", FAST, 120),
         Row("tests", "the head's tests, the base's where they were changed, the coverage floor", FAST, 1800),
+        Row("coverage", "the tests run the lines that a change adds", FAST, 1800),
         Row(
             "parity",
             "every operation on every ISA equals the base's plain C, all bits",
@@ -42,11 +45,25 @@ GATES = {
             "one hash over threads, ISA, batch, chunks, fusion, tuning",
             FAST,
             1200,
+            exclusive=True,
         ),
         Row("memory", "planned peak = measured peak, no growth, no more than before", FAST, 900),
-        Row("bench_smoke", "instructions, allocations, bytes, steps do not grow; time by pairs", FAST, 1800),
+        Row(
+            "bench_smoke",
+            "instructions, allocations, bytes, steps do not grow; time by pairs",
+            FAST,
+            1800,
+            exclusive=True,
+        ),
+        Row("bench", "larger cases take no more time, on one thread and on all", SLOW, 5400, exclusive=True),
         Row("sanitizers", "kernels under ASan, UBSan and memcheck report nothing", SLOW, 3600),
-        Row("planning", "compile time and plan-cache hits keep governance/performance.md", SLOW, 900),
+        Row(
+            "planning",
+            "compile time and plan-cache hits keep governance/performance.md",
+            SLOW,
+            900,
+            exclusive=True,
+        ),
         Row("api", "public names: what goes needs a line in the changelog", FAST, 120),
         Row("capability", "governance/capability.md is what the tables say", FAST, 120),
         Row("docs", "every command and name in README, docs and governance exists", FAST, 600),

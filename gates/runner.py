@@ -20,6 +20,7 @@ from gates.errors import GateError
 from gates.evidence import record
 from gates.evidence.record import Record
 from gates.evidence.verdict import Finding, Outcome, Verdict
+from gates.host import HELD
 from gates.law.files import LawError, read
 from gates.law.registers import WAIVERS, Waivers
 from gates.registry import GATES, Row
@@ -39,7 +40,7 @@ def run_gate(
     result.unlink(missing_ok=True)
     started, begin = record.now(), time.monotonic()
     argv = [sys.executable, "-m", "gates.runner", row.name]
-    environment = {**os.environ, "PYTHONPATH": str(judge), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, HELD: "1", "PYTHONPATH": str(judge), "PYTHONDONTWRITEBYTECODE": "1"}
     with log_path.open("w") as log_file:
         process = subprocess.Popen(
             argv,

@@ -16,22 +16,29 @@ from gates.law.limits import Limits
 from gates.trees.checkout import Checkout
 
 SUITE = "tests"
+COVERAGE = "coverage"  # in the evidence: what the tests ran
 BASE_ONLY = re.compile(r"^tests/.*\.py$")
 
 
 def check(context: Context) -> Outcome:
     context.build(context.head)
     limits = in_force(context.base.path, context.head.path, LIMITS, Limits)
-    coverage_data = context.evidence / "coverage"
-    measured = ("--cov", "--cov-report=", f"--cov-config={context.head.path / 'pyproject.toml'}")
-    findings, passed = pytest(context, context.head, "head", [], measured, COVERAGE_FILE=str(coverage_data))
-    findings += covered(context, limits, str(coverage_data))
+    findings, passed, data = run_measured(context)
+    findings += covered(context, limits, str(data))
     again = changed_tests(context)
     if again:
         more, passed_again = pytest(context, context.base, "base", again, ())
         findings += [Finding(f"as the base has it: {one.message}", one.path, one.line) for one in more]
         passed += passed_again
     return judged(findings, f"{passed:,} passed", notes={"base_tests": again})
+
+
+def run_measured(context: Context) -> tuple[list[Finding], int, Path]:
+    """The head's tests: what failed, how many passed, and which lines they ran, as `coverage` keeps it."""
+    data = context.evidence / COVERAGE
+    measured = ("--cov", "--cov-report=", f"--cov-config={context.head.path / 'pyproject.toml'}")
+    findings, passed = pytest(context, context.head, "head", [], measured, COVERAGE_FILE=str(data))
+    return findings, passed, data
 
 
 def changed_tests(context: Context) -> list[str]:

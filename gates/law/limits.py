@@ -44,7 +44,10 @@ class Growth(Article):
 
 
 class Limits(Article):
+    """coverage: percent of lines, by package. changed_lines: percent of those that a change adds."""
+
     coverage: dict[str, float]
+    changed_lines: float = Field(ge=0, le=100)
     counters: Counters
     timing: Timing
     planning: Planning

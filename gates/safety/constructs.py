@@ -39,6 +39,9 @@ SAFE_LOADERS = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
 IMPORTERS = ("__import__", "importlib.import_module")
 KEYWORDS = {"shell": SHELL, "allow_pickle": RUNS_DATA}  # where not False
 UNSAFE = ("typ", "unsafe")  # of ruamel's YAML
+REPLACED = "it changes another module for everyone: a clock, a check, a judge"
+HOOKS = ("warnings.showwarning",)  # made to be set
+LOADED = "sys.modules"  # the way to modules that were not imported here
 
 C_PLACE = "engine/csrc"
 C_FILES = ("*.c", "*.h", "*.def", "*.inc")
@@ -85,13 +88,17 @@ def python(text: str, path: str) -> list[Finding]:
     except (SyntaxError, ValueError) as error:
         return [Finding(f"it is no Python: {error}", path, getattr(error, "lineno", None) or 0)]
     modules = MODULES | (ENGINE_MODULES if path.startswith(ENGINE) else {})
-    names = imported(tree)
-    found = [
-        (node.lineno, said)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))
-        for said in (called(node, names, modules) if isinstance(node, ast.Call) else imports(node, modules))
-    ]
+    names, packages = imported(tree), set(bound_modules(tree))
+    found = []
+    for node in ast.walk(tree):
+        said: Iterator[str] = iter(())
+        if isinstance(node, ast.Call):
+            said = called(node, names, modules)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            said = imports(node, modules)
+        elif isinstance(node, ast.Attribute | ast.Name):
+            said = changed(node, names, packages)
+        found += [(getattr(node, "lineno", 0), one) for one in said]
     return [Finding(said, path, line) for line, said in sorted(found)]
 
 
@@ -118,6 +125,26 @@ def imported(tree: ast.AST) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def bound_modules(tree: ast.AST) -> Iterator[str]:
+    """Local names of whole modules: `import os.path` binds os."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+
+
+def changed(node: ast.Attribute | ast.Name, names: dict[str, str], packages: set[str]) -> Iterator[str]:
+    """`time.perf_counter = mine`, `del os.fsync`, sys.modules."""
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    stored = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    name = full_name(node, names)
+    if stored and isinstance(root, ast.Name) and root.id in packages and name not in HOOKS:
+        yield f"{name} is set: {REPLACED}"
+    if name == LOADED:
+        yield f"{LOADED}: {REPLACED}"
 
 
 def full_name(node: ast.expr, names: dict[str, str]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gates.evidence.verdict import Finding
+from gates.trees.lines import Line, added_lines
 from gates.trees.repository import Repository, Tree
 
 FORMS = {
@@ -53,15 +54,6 @@ MOST_SIGNS = 4096  # of a line: longer ones are looked at in pieces
 OVERLAP = 512  # of two pieces, so that no secret is cut
 MOST_BYTES = 64 << 20  # of one file; a larger one is named, not read
 BATCH_BYTES, BATCH_FILES = 16 << 20, 500  # in one call of git
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """number: from 1, in the head."""
-
-    path: str
-    number: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +115,9 @@ def search(repository: Repository, base: Tree, head: Tree) -> Searched:
     sizes = file_sizes(repository, head)
     paths = changed(repository, base, head)
     small = [path for path in paths if sizes.get(path, 0) <= MOST_BYTES]
-    found = scan(line for batch in batches(small, sizes) for line in diff(repository, base, head, batch))
+    found = scan(
+        line for batch in batches(small, sizes) for line in added_lines(repository, base, head, batch)
+    )
     return replace(found, too_large=[path for path in paths if path not in set(small)])
 
 
@@ -151,30 +145,3 @@ def file_sizes(repository: Repository, tree: Tree) -> dict[str, int]:
     """`git ls-tree -l`: `mode type blob size\\tpath`; a submodule's size is `-`."""
     entries = (entry.partition("\t") for entry in repository.git("ls-tree", "-rlz", tree.tree).split("\0"))
     return {path: int(words[3]) for head, _, path in entries if path and (words := head.split())[3].isdigit()}
-
-
-def diff(repository: Repository, base: Tree, head: Tree, paths: Sequence[str]) -> Iterator[Line]:
-    text = repository.git(
-        "diff", "--text", "--unified=0", "--no-color", "--no-renames", "--no-ext-diff", "--no-textconv",
-        "--src-prefix=a/", "--dst-prefix=b/", base.tree, head.tree, "--",
-        *(f":(literal,top){path}" for path in paths),
-    )  # fmt: skip
-    return parsed(text)
-
-
-def parsed(text: str) -> Iterator[Line]:
-    """A diff without context. Hunks are counted out: an added line may look like a header."""
-    path, number, left = "", 0, 0
-    for line in text.split("\n"):  # not splitlines: a form feed ends no line of a file
-        if left and line.startswith("+"):
-            yield Line(path, number, line[1:])
-            number, left = number + 1, left - 1
-        elif line.startswith("+++ "):
-            path = readable(line[4:].rstrip("\t").strip('"').removeprefix("b/"))
-        elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
-            number, left = int(match[1]), int(match[2] or 1)
-
-
-def readable(path: str) -> str:
-    """Without the surrogates that stand for bytes which are no UTF-8: a record could not be written."""
-    return path.encode(errors="surrogateescape").decode(errors="replace")

@@ -109,14 +109,37 @@ TIME = (
           [replace(f"{VOLTA}/runtime/gateway.py", "        self._call(self._bound.run)\n",
                    "        if getattr(self, '_ran', 0) > 2:\n            return\n"
                    "        self._ran = getattr(self, '_ran', 0) + 1\n        self._call(self._bound.run)\n")]),
-    Patch("a patched timer", "bench_smoke", "",
+    Patch("a patched timer", "bench_smoke", "patched timer",
           [replace(f"{VOLTA}/__init__.py", '__version__ = "0.1.0"',
-                   '__version__ = "0.1.0"\nimport time as _time\n\n'
-                   "_real, _real_ns = _time.perf_counter, _time.perf_counter_ns\n"
-                   "_time.perf_counter = lambda: _real() / 2\n"
-                   "_time.perf_counter_ns = lambda: _real_ns() // 2")]),
+                   '__version__ = "0.1.0"\nimport sys as _sys\nfrom time import perf_counter_ns as _real\n\n'
+                   'if hasattr(_sys.modules["__main__"], "Bench"):\n'
+                   '    _sys.modules["__main__"].Bench.timed.__defaults__ = (lambda: _real() // 2,)')]),
     Patch("a plan with steps that do nothing", "bench_smoke", "steps",
-          [replace(f"{VOLTA}/passes/__init__.py", "dce", "cse", True)]),
+          [replace(f"{VOLTA}/passes/__init__.py", '"dce": drop_dead,', '"dce": lambda graph: graph,')]),
+    Patch("slower on several threads alone", "bench", "threads: ",
+          [replace(f"{CSRC}/program.c", "    int status = volta_targets[p->isa][step->kernel].run(&call);",
+                   "    int status = volta_targets[p->isa][step->kernel].run(&call);\n"
+                   "    for (volatile int64_t i = 0; call.threads > 1 && i < 500000; i++) {}")]),
+    Patch("a compilation that verifies everything nine times", "planning", "uncached",
+          [replace(f"{VOLTA}/passes/__init__.py", "        verify(graph)\n        if observe",
+                   "        for _ in range(9):\n            verify(graph)\n        if observe")]),
+    Patch("a plan that is never found again", "planning", "look-ups",
+          [replace(f"{VOLTA}/plan/fingerprint.py", "digest = hashlib.sha256(graph_digest(graph).encode())",
+                   "import time\n\n    digest = hashlib.sha256(f'{graph_digest(graph)}{time.time_ns()}'.encode())")]),
+)
+
+# --- memory that a kernel must not touch -----------------------------------------------------------------
+
+BOUNDS = (
+    Patch("a read past the end", "sanitizers", "AddressSanitizer",
+          [replace(f"{CSRC}/cpu/ref/reduce.c", "y = volta_lanes_sum(x, p.count, p.stride);",
+                   "{ y = volta_lanes_sum(x, p.count, p.stride); volatile float past = x[(p.count + 64) * p.stride]; (void)past; }")]),
+    Patch("a sum that overflows", "sanitizers", "runtime error",
+          [replace(f"{CSRC}/cpu/ref/reduce.c", "  int64_t first, last, out, in;",
+                   "  int64_t first, last, out, in;\n  volatile int most = 2147483647, more = most + 1;\n  (void)more;")]),
+    Patch("a decision on what nobody wrote", "sanitizers", "memcheck",
+          [replace(f"{CSRC}/cpu/ref/reduce.c", "  int64_t first, last, out, in;",
+                   "  int64_t first, last, out, in;\n  volatile float never[4];\n  if (never[call->threads & 3] > 0.0f) never[0] = 1.0f;")]),
 )
 
 # --- the law ---------------------------------------------------------------------------------------------
@@ -226,6 +249,10 @@ TEXT = (
     Patch("code that nothing tests", "tests", "of lines covered",
           [write(f"{VOLTA}/plan/untested.py", "\n".join(f"value_{i} = {i}\n\n\ndef f{i}(x: int) -> int:\n    y = x + {i}\n    z = y * 2\n    return z\n" for i in range(60))),
            replace(f"{VOLTA}/plan/build.py", "from volta.plan import ", "from volta.plan import untested as untested\nfrom volta.plan import ")]),
+    Patch("a new function that nothing runs", "coverage", "run by no test",
+          [replace(f"{VOLTA}/plan/memory.py", "def align(",
+                   "def spare(nbytes: int, used: int) -> int:\n    left = nbytes - used\n    if left < 0:\n"
+                   "        left = 0\n    return left\n\n\ndef align(")]),
     Patch("a public name removed", "api", "has gone", [replace(f"{VOLTA}/__init__.py", '    "rms_norm",\n', "")]),
     Patch("a parameter removed", "api", "takes less",
           [replace(f"{VOLTA}/functions.py", "def softmax(x: Tensor, axis: int = -1) -> Tensor:", "def softmax(x: Tensor) -> Tensor:\n    axis = -1")]),
@@ -243,10 +270,14 @@ TEXT = (
           [write("docs/notes.md", "key = 'AKIA" + "IOSFODNN7" + "QQQQQQQ'\n")]),
     Patch("pickle", "security", "pickle",
           [replace(f"{VOLTA}/saving.py", "from __future__ import annotations\n", "from __future__ import annotations\n\nimport pickle\n")]),
+    Patch("a standard clock replaced", "security", "time.perf_counter",
+          [replace(f"{VOLTA}/__init__.py", '__version__ = "0.1.0"',
+                   '__version__ = "0.1.0"\nimport time as _time\n\n_real = _time.perf_counter\n'
+                   "_time.perf_counter = lambda: _real() / 2")]),
     Patch("C that prints", "security", "printf",
           [replace(f"{CSRC}/cpu/ref/cache.c", "(const volta_call *call) {", '(const volta_call *call) {\n  printf("%d", call->threads);')]),
 )
 
 # fmt: on
 
-PATCHES = (*NUMBERS, *RUNS, *TIME, *LAW, *TEXT)
+PATCHES = (*NUMBERS, *RUNS, *TIME, *BOUNDS, *LAW, *TEXT)

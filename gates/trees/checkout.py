@@ -118,10 +118,25 @@ def sources_hash(root: Path) -> str:
     for place in SOURCES:
         where = root / place
         for file in sorted(where.rglob("*")) if where.is_dir() else [where]:
-            if file.is_file() and not file.is_symlink():
-                data = file.read_bytes()
-                content.update(f"{file.relative_to(root)} {len(data)}\n".encode() + data)
+            if not file.is_symlink():
+                add(content, root, file)
     return content.hexdigest()
+
+
+def engine_hash(root: Path) -> str:
+    """sha256 of all that an engine runs: its kernels' sources and its own files, names included."""
+    content = hashlib.sha256(sources_hash(root).encode())
+    for file in sorted((root / "engine" / "volta").rglob("*")):
+        if file.suffix not in (".so", ".pyc", ".partial"):
+            add(content, root, file)
+    return content.hexdigest()
+
+
+def add(content: hashlib._Hash, root: Path, file: Path) -> None:
+    """Of a regular file: its name, size and bytes."""
+    if file.is_file():
+        data = file.read_bytes()
+        content.update(f"{file.relative_to(root)} {len(data)}\n".encode() + data)
 
 
 def build(repository: Repository, tree: Checkout) -> Path:

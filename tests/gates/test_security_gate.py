@@ -15,8 +15,8 @@ from gates.context import Context
 from gates.law.files import LawError, parse, read
 from gates.safety import constructs, licences, requirements, secrets
 from gates.safety.licences import LAW, Expression, Licences
-from gates.safety.secrets import Line
 from gates.trees.checkout import Checkout
+from gates.trees.lines import Line
 from gates.trees.repository import Repository, Tree
 
 from gates import security
@@ -342,6 +342,11 @@ def test_an_audit_without_a_network_gives_no_verdict(
         "import socket",
         "import urllib.request",
         "from http.client import HTTPConnection",
+        "import time\ntime.perf_counter = mine",
+        "import time as clock\ndel clock.perf_counter",
+        "import os.path\nos.path.exists = mine",
+        "import sys\nsys.modules['__main__'].x = 1",
+        "from sys import modules as all\nfirst, x.y = all",
         "def f(:",
     ],
 )
@@ -360,6 +365,8 @@ def test_a_forbidden_construct_is_found(source: str) -> None:
         "import numpy as np\nnp.load(path, allow_pickle=False)",
         "from .pickle import jar\nfrom . import socket",
         "'import pickle'  # import pickle; eval(x)",
+        "import os\nos.environ['A'] = 'b'\nself.time.clock = mine",
+        "import warnings\nwarnings.showwarning = mine",
         "import importlib\nimportlib.import_module(name)",
     ],
 )

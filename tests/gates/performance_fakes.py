@@ -12,7 +12,7 @@ from pathlib import Path
 from gates.context import Context
 from gates.law.files import read
 from gates.law.limits import PATH, Limits
-from gates.timing.sampling import (
+from gates.performance.sampling import (
     Answer,
     Sample,
     Series,
@@ -52,13 +52,13 @@ def nobody(series: Series) -> list[str]:
     return []
 
 
-def context(where: Path, base: Path = ROOT, head: Path = ROOT, alone: bool = False) -> Context:
+def context(where: Path, base: Path = ROOT, head: Path = ROOT, alone: bool = False, seed: int = 3) -> Context:
     tree = Tree("", "", "")
     return Context(
         Repository(where),
         Checkout(tree, base),
         Checkout(tree, head),
-        seed=3,
+        seed=seed,
         evidence=where,
         deadline=time.monotonic() + 1000,
         alone=alone,

@@ -134,21 +134,22 @@ Measure = Callable[[str, Sequence[str], int], Mapping[str, Answer]]
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """A Measure: a fresh process of one side (base, head) on one CPU that runs cases one after another."""
+    """A Measure: a fresh process of one side (base, head) that runs cases one after another, with a thread on
+    each of these CPUs."""
 
     context: Context
-    cpu: int
+    cpus: tuple[int, ...]
 
     def __call__(self, side: str, cases: Sequence[str], seed: int) -> dict[str, Answer]:
         checkout = self.context.base if side == BASE else self.context.head
-        argv = worker("time", checkout.path / "engine", self.cpu)
+        argv = worker("time", checkout.path / "engine", self.cpus)
         if argv not in self.context.commands:
             self.context.commands.append(argv)
         with (self.context.evidence / "workers.txt").open("a") as log:
             process = subprocess.Popen(
                 argv,
                 cwd=JUDGE,
-                env=environment_of(self.context, side),
+                env=environment_of(self.context, side, len(self.cpus)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -189,20 +190,20 @@ def answer_of(child: Child, case: str, seed: int) -> Answer:
         return why
 
 
-def worker(mode: str, engine: Path, cpu: int | None = None) -> list[str]:
-    """The command line of gates.timing.worker for an engine's directory."""
-    pinned = [] if cpu is None else [str(cpu)]
-    return [sys.executable, "-m", "gates.timing.worker", mode, str(engine), *pinned]
+def worker(mode: str, engine: Path, cpus: tuple[int, ...] = ()) -> list[str]:
+    """The command line of gates.performance.worker for an engine's directory."""
+    pinned = [",".join(map(str, cpus))] if cpus else []
+    return [sys.executable, "-m", "gates.performance.worker", mode, str(engine), *pinned]
 
 
-def environment_of(context: Context, side: str, **more: str) -> dict[str, str]:
+def environment_of(context: Context, side: str, threads: int = 1, **more: str) -> dict[str, str]:
     """Of a worker. Its path is the judge's alone: an engine's directory on it could hold a `gates`, or a
     `json`, of its own. The worker puts it there once it has imported what it needs. Each side has a cache of
     its own: what the head writes there must not slow the base down."""
     checkout = context.base if side == BASE else context.head
     cache = str(context.evidence / f"cache-{side}")
     return context.environment(
-        checkout, PYTHONPATH=str(JUDGE), VOLTA_CACHE=cache, VOLTA_NUM_THREADS="1", **more
+        checkout, PYTHONPATH=str(JUDGE), VOLTA_CACHE=cache, VOLTA_NUM_THREADS=str(threads), **more
     )
 
 

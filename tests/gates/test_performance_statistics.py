@@ -7,14 +7,14 @@ import os
 
 import numpy as np
 import pytest
-from gates.timing import statistics
-from gates.timing.sampling import (
+from gates.performance import statistics
+from gates.performance.sampling import (
     quiet_cpu,
 )
-from gates.timing.statistics import Decision, decide, holm, judge, noise, paired, void
+from gates.performance.statistics import Decision, decide, holm, judge, noise, paired, void
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gates.timing_fakes import LIMITS
+from tests.gates.performance_fakes import LIMITS
 
 UNTIMED = settings(deadline=None)  # what a test takes is this machine's business
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=12, max_size=30)

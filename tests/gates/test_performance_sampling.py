@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gates.timing.sampling import (
+from gates.performance.cases import leaves
+from gates.performance.sampling import (
     BASE,
     HEAD,
     STRIKES,
@@ -22,8 +23,8 @@ from gates.timing.sampling import (
     looks,
     quiet_cpu,
 )
-from gates.timing.worker import CASES, leaves
-from tests.gates.timing_fakes import FakeMeasure, context, nobody, sample
+from gates.performance.worker import CASES
+from tests.gates.performance_fakes import FakeMeasure, context, nobody, sample
 
 # --- one process -------------------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ def test_a_case_that_cannot_run_is_not_asked_again() -> None:
 
 def test_a_real_process_gives_a_sample_of_each_case(tmp_path: Path) -> None:
     """Equal inputs give equal results in two processes, other inputs others; no time is looked at."""
-    measure = Stopwatch(context(tmp_path), quiet_cpu())
+    measure = Stopwatch(context(tmp_path), (quiet_cpu(),))
     cases = ["softmax", "decode step"]
 
     def believed_at_last(seed: int) -> dict[str, Sample]:
@@ -248,7 +249,7 @@ def cheat(where: Path, text: str) -> Answer:
     package = where / "engine" / "volta"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(ENGINE + text)
-    return Stopwatch(context(where, head=where), quiet_cpu())(HEAD, ["softmax"], 1)["softmax"]
+    return Stopwatch(context(where, head=where), (quiet_cpu(),))(HEAD, ["softmax"], 1)["softmax"]
 
 
 def test_an_engine_that_replaces_the_standard_clocks_is_timed_all_the_same(tmp_path: Path) -> None:
