@@ -326,6 +326,21 @@ def apply_format(session: nox.Session) -> None:
     session.run(str(tools / "clang-format"), "-i", *c_files(), external=True)
 
 
+@nox.session(venv_backend="none", default=False)
+def system(session: nox.Session) -> None:
+    """What gates need of the system: compiler, headers, git, valgrind. `-- --install`: by apt, with sudo."""
+    tools = [name for name in ("git", "valgrind") if not shutil.which(name)]
+    packages = [*missing_for_building(), *tools]
+    if not packages:
+        session.log("nothing is missing")
+    elif "--install" not in session.posargs:
+        session.error(to_install(packages))
+    else:
+        apt = [*([] if os.geteuid() == 0 else ["sudo"]), "apt-get", "--quiet"]
+        session.run(*apt, "update", external=True)
+        session.run(*apt, "install", "--yes", "--no-install-recommends", *packages, external=True)
+
+
 @nox.session(default=False)
 def build(session: nox.Session) -> None:
     """Compile the C kernels, then `volta doctor`: what this machine can run."""
@@ -374,8 +389,9 @@ def ask_gates(session: nox.Session, *arguments: str) -> None:
 
 def a_day_ago() -> str:
     """The last commit of the main line that is older than a day; in a younger repository, HEAD."""
-    command = ["git", "-C", ROOT, "rev-list", "-1", "--first-parent", "--before=24.hours", "HEAD"]
-    return run(command)[1].strip() or "HEAD"
+    history = ("rev-list", "-1", "--first-parent", "--before=24.hours", "HEAD")
+    failed, output = run(["git", "-C", ROOT, *history])
+    return output.strip() if output.strip() and not failed else "HEAD"
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gates.evidence.verdict import Finding
@@ -119,6 +119,24 @@ def search(repository: Repository, base: Tree, head: Tree) -> Searched:
         line for batch in batches(small, sizes) for line in added_lines(repository, base, head, batch)
     )
     return replace(found, too_large=[path for path in paths if path not in set(small)])
+
+
+def passing(repository: Repository, base: Tree, head: Tree, known: Collection[Finding]) -> list[Finding]:
+    """In what commits between the two have added, beyond what is known: a secret that a later commit takes
+    away again is published all the same. Merges bring nothing that their parents do not have."""
+    if not base.commit or not head.commit:
+        return []
+    found = []
+    told = {(one.path, one.message) for one in known}
+    between = f"{base.commit}..{head.commit}"
+    for line in repository.git("rev-list", "--no-merges", "--parents", between).splitlines():
+        commit, *parents = line.split()
+        if parents:
+            for one in search(repository, repository.tree(parents[0]), repository.tree(commit)).findings:
+                if (one.path, one.message) not in told:
+                    told.add((one.path, one.message))
+                    found.append(replace(one, message=f"{one.message}; it stays in commit {commit[:12]}"))
+    return found
 
 
 def batches(paths: Iterable[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:

@@ -256,7 +256,7 @@ def test_a_template_that_nobody_filled_in_is_a_finding_for_each_section(
 
 # --- workflows ------------------------------------------------------------------------------------
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
-SESSIONS = ("gate", "tests", "lint", "quickstart", "nightly", "release")
+SESSIONS = ("gate", "tests", "lint", "quickstart", "nightly", "release", "system")
 NOX = re.compile(rf"python3 noxfile\.py -s ({'|'.join(SESSIONS)})( -- [\w .\"/{{}}$-]+)?")
 ACTIONS = {"actions/checkout", "actions/setup-python", "actions/upload-artifact", "actions/github-script"}
 EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
@@ -317,7 +317,7 @@ def test_a_pull_requests_text_reaches_the_gate_as_a_file() -> None:
     path = ROOT / ".github" / "workflows" / "pr-gates.yml"
     job = workflow(path)["jobs"]["gate"]
     (script,) = (step for step in job["steps"] if step.get("uses", "").startswith("actions/github-script@"))
-    (gate,) = (step for step in job["steps"] if "run" in step)
+    _, gate = (step for step in job["steps"] if "run" in step)
     assert "${{" not in script["with"]["script"]
     assert script["env"] == gate["env"] == {policy.BODY: "${{ runner.temp }}/pull-request.md"}
     assert gate["run"] == 'python3 noxfile.py -s gate -- --base "origin/${{ github.base_ref }}"'

@@ -74,7 +74,6 @@ def test_thirty_real_runs_of_an_unchanged_engine_raise_no_alarm(tmp_path: Path) 
         where.mkdir()
         asked = context(where, seed=seed)
         part = pairs.timing(asked, LIMITS, tuple(SMOKE), Stopwatch(asked, (quiet_cpu(),)))
-        print(f"{seed}: {part.figure}; {len(part.open)} undecided", flush=True)
         assert part.findings == []
         decided += len(SMOKE) - len(part.open)
     assert decided > 0

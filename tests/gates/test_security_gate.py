@@ -18,6 +18,7 @@ from gates.safety.licences import LAW, Expression, Licences
 from gates.trees.checkout import Checkout
 from gates.trees.lines import Line
 from gates.trees.repository import Repository, Tree
+from tests.gates.repositories import commit
 
 from gates import security
 
@@ -148,6 +149,21 @@ def test_what_is_taken_away_is_no_finding(repository: Repository) -> None:
     (repository.root / "a.txt").unlink()
     searched = secrets.search(repository, before, snapshot(repository))
     assert (searched.lines, list(searched.findings)) == (0, [])
+
+
+def test_a_secret_that_a_later_commit_takes_away_is_found_in_the_history(repository: Repository) -> None:
+    root, token = repository.root, SECRETS["a GitHub token"]
+    commit(root, {"README.md": "first\n"})
+    before = repository.tree(repository.git("rev-parse", "HEAD").strip())
+    commit(root, {"a.txt": f"{token}\n", "b.txt": f"{token}\n"})
+    commit(root, {"a.txt": "nothing\n"})
+    head = repository.tree("HEAD")
+    known = secrets.search(repository, before, head).findings
+    assert [one.path for one in known] == ["b.txt"]
+    (one,) = secrets.passing(repository, before, head, known)
+    assert (one.path, one.line) == ("a.txt", 1)
+    assert one.message.endswith(f"it stays in commit {repository.git('rev-parse', 'HEAD~1')[:12]}")
+    assert secrets.passing(repository, before, snapshot(repository), []) == []
 
 
 def test_a_large_file_is_named_and_many_go_in_batches(
