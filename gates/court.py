@@ -104,7 +104,7 @@ def run(case: Case, names: Sequence[str], alone: bool, watch: Watch) -> list[Rec
         judge, said = case.judge(row)
         live = partial(progress, watch, name, time.monotonic())
         try:
-            with host(row.exclusive, live):
+            with host(row.exclusive, lambda line, name=name: watch(f"{name} {line}")):  # type: ignore[misc]
                 context = Context(
                     case.repository, case.base, case.head, case.seed, case.evidence / name,
                     time.monotonic() + row.limit_s, alone,

@@ -331,6 +331,6 @@ def test_the_real_commands_are_known_and_a_wrong_one_is_not(real: Surface) -> No
 
     assert problems("volta train --text DIR --dtype bf16 --out run/") == []
     assert problems("python -m gates lint --base HEAD") == []
-    assert problems("python3 noxfile.py -s bench -- gemm --peers numpy") == []
+    assert problems("python3 noxfile.py -s peers -- gemm --peers numpy") == []
     assert "no option --dtyp" in problems("volta train --text DIR --dtyp bf16")[0]
-    assert "no command gem" in problems("python3 noxfile.py -s bench -- gem")[0]
+    assert "no command gem" in problems("python3 noxfile.py -s peers -- gem")[0]
