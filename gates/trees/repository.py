@@ -73,8 +73,8 @@ class Repository:
             raise GateError(f"[git] {path} is not in a git repository: expected a checkout") from error
         return cls(Path(top))
 
-    def git(self, *arguments: str, env: Mapping[str, str] | None = None) -> str:
-        return git(self.root, *arguments, env=env)
+    def git(self, *arguments: str, env: Mapping[str, str] | None = None, stdin: str = "") -> str:
+        return git(self.root, *arguments, env=env, stdin=stdin)
 
     def tree(self, revision: str) -> Tree:
         """What a revision names; WORKTREE is a snapshot of the files, ignored ones left out."""
@@ -158,11 +158,11 @@ def parsed(raw: str) -> Iterator[Change]:
         yield Change(KINDS.get(status[0], status), path, before, old_mode, new_mode, old_blob, new_blob)
 
 
-def git(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
-    return git_bytes(root, *arguments, env=env).decode("utf-8", "surrogateescape")
+def git(root: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: str = "") -> str:
+    return git_bytes(root, *arguments, env=env, stdin=stdin).decode("utf-8", "surrogateescape")
 
 
-def git_bytes(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
+def git_bytes(root: Path, *arguments: str, env: Mapping[str, str] | None = None, stdin: str = "") -> bytes:
     # configuration of the user or the repository may not change what a gate sees
     settings = (
         "core.quotePath=false",
@@ -179,7 +179,7 @@ def git_bytes(root: Path, *arguments: str, env: Mapping[str, str] | None = None)
             env={**kept, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(env or {})},
             timeout=LIMIT_S,
             check=False,
-            stdin=subprocess.DEVNULL,
+            input=stdin.encode(),
         )
     except FileNotFoundError as error:
         raise GateError("[git] the command `git` is not there: install git") from error

@@ -1,0 +1,5 @@
+"""Work as task files: done by agents in parallel, judged by the gates, landed by proof, kept in a ledger.
+
+`python -m tasks`. Imports point down this list: __main__, crew, loop, landing, judging, agents, work,
+evidence, files, model; and from any of them to `gates`, never to the engine.
+"""
