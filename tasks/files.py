@@ -17,6 +17,7 @@ from tasks.errors import TaskError
 from tasks.model import Task
 
 QUEUE = "tasks/queue"
+GENERATED = ("PRD.md", "tasks.yaml", ".ralphy/")  # from the queue and the ledger
 NAME = re.compile(r"(T-[0-9]{3,})-([a-z0-9]+(?:-[a-z0-9]+)*)\.yaml")
 
 

@@ -116,9 +116,7 @@ class Task(Article):
     def inside(cls, given: list[str]) -> list[str]:
         for path in given:
             if path.startswith(("/", "./", "~")) or ".." in path.split("/") or "//" in path or not path:
-                raise ValueError(
-                    f"{path!r}: expected a path from the repository's root, such as docs/ or a/*.py"
-                )
+                raise ValueError(f"{path!r}: expected one from the repository's root, such as docs/")
         return given
 
     @field_validator("commands")

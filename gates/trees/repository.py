@@ -29,6 +29,14 @@ SYMLINK, SUBMODULE = "120000", "160000"
 LIMIT_S = 120.0
 
 
+class GitError(GateError):
+    """git ended with an error: its exit code, and what it printed all the same."""
+
+    def __init__(self, message: str, code: int, output: str) -> None:
+        super().__init__(message)
+        self.code, self.output = code, output
+
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """A state of the files. commit: empty for a working tree with changes."""
@@ -187,5 +195,6 @@ def git_bytes(root: Path, *arguments: str, env: Mapping[str, str] | None = None,
         raise GateError(f"[git] `git {arguments[0]}` took longer than {LIMIT_S:.0f} s") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GateError(f"[git] `git {arguments[0]}` failed: {said[-1] if said else done.returncode}")
+        message = f"[git] `git {arguments[0]}` failed: {said[-1] if said else done.returncode}"
+        raise GitError(message, done.returncode, done.stdout.decode("utf-8", "surrogateescape"))
     return done.stdout

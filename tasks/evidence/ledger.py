@@ -1,18 +1,19 @@
 """The ledger: records in a chain of digests, one git commit each, on a ref of its own.
 
 Git moves a ref from one commit to the next or not at all, so a record is there whole or it is not, whatever
-dies when; and two that append at once do so one after the other. `tasks/ledger.jsonl` is the copy that a clone
-gets: the same records as lines, brought up to date whenever a task lands.
+dies when; and two that append at once do so one after the other. `tasks/ledger.jsonl` is the copy that a
+clone gets: the same records as lines, brought up to date whenever a task lands.
 
-What the chain shows is that no record was changed, dropped or moved since the head was known to somebody else
-(a clone, a pushed ref, a commit of the copy). It does not show that a record was true when it was written, nor
-that nobody with write access made the whole chain anew: docs/tasks.md.
+What the chain shows is that no record was changed, dropped or moved since the head was known to somebody
+else (a clone, a pushed ref, a commit of the copy). It does not show that a record was true when it was
+written, nor that nobody with write access made the whole chain anew: docs/tasks.md.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -129,23 +130,27 @@ class Ledger:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self._tip, self._records = ABSENT, list[Record]()
+        self._lock = threading.RLock()  # several agents' threads share it
 
     def records(self) -> Sequence[Record]:
         """All, oldest first. Where the ref is not there yet, those of the copy are adopted."""
-        self._refresh()
-        return tuple(self._records)
+        with self._lock:
+            self._refresh()
+            return tuple(self._records)
 
     def append(self, task: str, kind: str, data: Mapping[str, Any]) -> Record:
         """After whatever others have appended meanwhile."""
-        for _ in range(TRIES):
-            self._refresh()
-            last = self._records[-1] if self._records else None
-            record = following(last, task, kind, data, datetime.now(UTC).isoformat(timespec="milliseconds"))
-            tip = self._commit(record, self._tip)
-            if self._move(tip, self._tip):
-                self._tip = tip
-                self._records.append(record)
-                return record
+        with self._lock:
+            for _ in range(TRIES):
+                self._refresh()
+                last = self._records[-1] if self._records else None
+                now = datetime.now(UTC).isoformat(timespec="milliseconds")
+                record = following(last, task, kind, data, now)
+                tip = self._commit(record, self._tip)
+                if self._move(tip, self._tip):
+                    self._tip = tip
+                    self._records.append(record)
+                    return record
         raise TaskError(f"[ledger] {REF} moved {TRIES} times while a record was appended")
 
     def text(self) -> str:

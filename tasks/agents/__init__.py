@@ -1,0 +1,1 @@
+"""Agents: commands that others wrote, run under limits, in a sandbox, with an environment that is listed."""
