@@ -337,7 +337,7 @@ def resume(
         for name, entry in committed.items():
             own = at.records(name)
             if own and own[-1].kind not in ("ended", "blocked", REOPENED) and not holder(at.repository, name):
-                by = next(one.data["agent"] for one in reversed(own) if one.kind == "claimed")
+                by = next(one.data["asked"] for one in reversed(own) if one.kind == "claimed")
                 unfinished.append((name, entry, agent or by))
         for name, entry, by in unfinished:
             out.print(f"{name}: {run_task(shop, entry, adapters.find(by)).value}", markup=False)

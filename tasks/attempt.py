@@ -4,6 +4,7 @@ ledger, so that whoever comes after a runner that died goes on from there."""
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,13 @@ class Attempt:
     def record(self, kind: str, **data: Any) -> Record:
         return self.shop.ledger.append(self.entry.task.id, kind, {"attempt": self.number, **data})
 
+    def claim(self, agent: str, asked: str = "") -> None:
+        """The first record: who works, on which base, for which text of the task."""
+        self.record(
+            CLAIMED, base=self.base.commit, base_tree=self.base.tree, target=self.shop.target.ref,
+            agent=agent, asked=asked or agent, task=self.entry.digest,
+        )  # fmt: skip
+
     def phase(self, name: str) -> None:
         self.lease.beat(name)
         self.shop.watch(f"{self.entry.task.id}: {name}")
@@ -102,8 +110,7 @@ class Attempt:
     def work(self, agent: Agent, said_before: Sequence[str], intents: Sequence[str]) -> Verdict:
         """From the claim on."""
         self.phase("preparing")
-        self.record(CLAIMED, base=self.base.commit, base_tree=self.base.tree, agent=agent.name,
-                    task=self.entry.digest, target=self.shop.target.ref)  # fmt: skip
+        self.claim(agent.name, agent.asked)
         open_workspace(self.shop.repository, self.entry, self.base, self.number)
         rules = self.shop.repository.text(self.base, RULES) or ""
         text = prompt(self.entry, rules, said_before, intents)
@@ -179,7 +186,7 @@ class Attempt:
         (self.place / "prompt.md").write_text(text)
         command, stdin = agent.argv(text)
         env = sandbox.environment(agent.secrets, {"PWD": str(self.workspace.path), **agent.variables()})
-        if self.shop.sandboxed:
+        if self.shop.sandboxed and shutil.which(command[0], path=env.get("PATH")):  # else it is missing
             own = [Path.home() / name for name in agent.writable if (Path.home() / name).exists()]
             command = sandbox.wrapped(command, [self.workspace.path, *own], network=agent.network)
         minutes = self.entry.task.budget.minutes

@@ -25,8 +25,7 @@ def prove_task(shop: Shop, entry: Entry) -> Verdict:
         own = records_of(shop, entry)
         number = sum(one.kind == CLAIMED for one in own) + 1
         attempt = Attempt(shop, entry, lease, number, tip)
-        attempt.record(CLAIMED, base=tip.commit, base_tree=tip.tree, agent="none", task=entry.digest,
-                       target=shop.target.ref)  # fmt: skip
+        attempt.claim("none")
         attempt.phase("judged by its own gates")
         found = judge(shop.repository, entry, tip, tip, attempt.place / "evidence", shop.watch)
         verdict = found.verdict.name if found.verdict else None

@@ -41,7 +41,8 @@ class Usage:
 class Agent:
     """name: as the ledger has it. command: `{prompt}` stands for the prompt where it is an argument. secrets:
     variables of the environment that it gets, where they are set. writable: directories of its own settings,
-    below the home directory. version: a command that prints it."""
+    below the home directory. version: a command that prints it. asked: what `find` was given,
+    where that is more than the name."""
 
     name: str
     command: Sequence[str]
@@ -50,6 +51,7 @@ class Agent:
     writable: Sequence[str] = ()
     version: Sequence[str] = ()
     network: bool = True
+    asked: str = ""
 
     def argv(self, prompt: str) -> tuple[list[str], str]:
         """The command line and its standard input."""
@@ -101,7 +103,7 @@ def find(name: str) -> Agent:
         return AGENTS[name]
     if kind == "command" and rest.strip():
         try:
-            return Agent("command", shlex.split(rest))
+            return Agent("command", shlex.split(rest), asked=name)
         except ValueError as error:
             raise TaskError(f"[agent] {rest!r} cannot be split into words: {error}") from error
     if kind == "patch" and rest:
@@ -109,7 +111,7 @@ def find(name: str) -> Agent:
         if not file.is_file():
             raise TaskError(f"[agent] {rest} is not there: expected a patch as `git diff` writes it")
         command = ("git", "-c", "core.hooksPath=/dev/null", "apply", "--whitespace=nowarn", str(file))
-        return Agent("patch", command, network=False)
+        return Agent("patch", command, network=False, asked=f"patch:{file}")
     raise TaskError(f'[agent] {name!r}: expected {", ".join(AGENTS)}, command:"..." or patch:FILE')
 
 

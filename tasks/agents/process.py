@@ -169,7 +169,7 @@ def until(
         output.tell(now)
 
 
-# --- what it leaves -----------------------------------------------------------------------------------------
+# --- what it leaves ----------------------------------------------------------------------------------------
 
 
 def tail(log: Path, lines: int = 40) -> str:
@@ -266,7 +266,7 @@ def tree_bytes(root: Path) -> int:
     return total
 
 
-# --- the harness's side -------------------------------------------------------------------------------------
+# --- the harness's side ------------------------------------------------------------------------------------
 
 
 class Agent:
@@ -436,7 +436,7 @@ def processes() -> Iterator[int]:
     return (int(one.name) for one in Path("/proc").glob("[1-9]*"))
 
 
-# --- the keeper's side: a process of its own, with one thread -----------------------------------------------
+# --- the keeper's side: a process of its own, with one thread ----------------------------------------------
 
 
 def keep(channel: socket.socket) -> None:

@@ -66,7 +66,7 @@ def tasks_yaml(entries: dict[str, Entry], done: Collection[str]) -> str:
 
 
 def description(entry: Entry) -> str:
-    """All that an agent is told: Ralphy hands it over in the title's place."""
+    """What Ralphy tells an agent that works alone, for the title; those side by side get only that."""
     task = entry.task
     return "\n".join(
         (

@@ -18,7 +18,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
-from tasks.documents import drift as drifts
 from tasks.documents.drift import FILES, READ, drift, generated, write
 from tasks.documents.prd import boxes, prd, steps
 from tasks.documents.ralphy import completed, config_yaml, rules, tasks_yaml
@@ -332,7 +331,9 @@ def test_the_description_is_a_prompt_by_itself() -> None:
             ],
         )
     )
-    row = YAML(typ="safe", pure=True).load(tasks_yaml(entries, ()))["tasks"][0]
+    text = tasks_yaml(entries, ())
+    row = YAML(typ="safe", pure=True).load(text)["tasks"][0]
+    assert all(f"      {line}\n" in text for line in row["description"].split("\n")), "lines stay lines"
     assert row["description"].split("\n") == [
         "[T-007] Explain the tuner",
         "Its file is tasks/queue/T-007-a-slug.yaml: read it first. It says why, and with which commands it is"
@@ -463,10 +464,10 @@ def test_the_rules_of_this_repository() -> None:
 def test_rules_are_the_numbered_items_of_their_section_with_continuation_lines_joined() -> None:
     text = (
         "# A\n\n1. before\n\n## Rules\n\nSome words.\n\n- a bullet\n\n1. One\n   and `more`\nlazily.\n"
-        "2. Two:\n   - a part\n\n   1. part of two\n\nBetween.\n\n3) Three\n\n## Later\n\n4. after\n\n"
-        "```\n## Rules\n\n5. in a fence\n```\n"
+        "2. Two:\n   - a part\n\n   1. part of two\n\nBetween.\n\n3) ### Three\n4) Four\n"
+        "\n## Later\n\n4. after\n\n```\n## Rules\n\n5. in a fence\n```\n"
     )
-    assert rules(text) == ["One and `more` lazily.", "Two: a part part of two", "Three"]
+    assert rules(text) == ["One and `more` lazily.", "Two: a part part of two", "Three", "Four"]
 
 
 @pytest.mark.parametrize(
@@ -588,7 +589,11 @@ def test_nothing_is_written_through_a_link(root: Path, tmp_path_factory: pytest.
     (root / ".ralphy" / "config.yaml").unlink()
     (root / ".ralphy").rmdir()
     (root / ".ralphy").symlink_to(outside)
-    with pytest.raises(TaskError, match="link"):
+    with pytest.raises(TaskError, match=r"\.ralphy.*a link or a directory"):
+        write(root, {}, ())
+    (root / "PRD.md").unlink()
+    (root / "PRD.md").mkdir()
+    with pytest.raises(TaskError, match=r"PRD\.md.*a link or a directory"):
         write(root, {}, ())
     assert not (outside / "config.yaml").exists()
 
@@ -600,7 +605,7 @@ def test_a_crash_leaves_the_old_file(root: Path, monkeypatch: pytest.MonkeyPatch
     def full(descriptor: int) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(drifts.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="no space"):
         write(root, sample(), ())
     assert (root / "PRD.md").read_bytes() == before
