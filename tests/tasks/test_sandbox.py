@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -57,7 +58,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     shutil.rmtree(root)
 
 
-# --- files ----------------------------------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------------------
 
 
 @works
@@ -70,9 +71,9 @@ def test_its_own_directory_can_be_written_and_is_where_it_begins(place: Place) -
 @works
 def test_the_repository_beside_it_cannot_be_written(place: Place) -> None:
     file = place.beside / "file"
-    for command in (f"echo x > {file}", f"rm {file}", f"mv {place.beside} {place.work}/", f"touch {place.root}/x",
-                    f"ln {file} {place.work}/linked && echo x > {place.work}/linked",
-                    f"ln -s {file} link && echo x > link", f"chmod 777 {file}"):  # fmt: skip
+    for command in (f"echo x > {file}", f"rm {file}", f"chmod 777 {file}", f"mv {place.beside} .",
+                    f"touch {place.root}/x", f"ln {file} hard && echo x > hard",
+                    f"ln -s {file} soft && echo x > soft"):  # fmt: skip
         place.run(command)
     assert file.read_text() == "as it was"
     assert file.stat().st_mode & 0o777 != 0o777
@@ -85,9 +86,10 @@ def test_the_repository_beside_it_cannot_be_written(place: Place) -> None:
 )
 def test_the_machine_cannot_be_written(place: Place, where: str) -> None:
     file = Path(where) / f"volta-sandbox-{os.getpid()}"
-    done = place.run(f"touch {file}")
-    assert not file.exists()
-    assert done.returncode != 0 or where.startswith("/tmp")
+    place.run(f"touch {file}")
+    was_written = file.exists()
+    file.unlink(missing_ok=True)
+    assert not was_written
 
 
 @works
@@ -103,11 +105,10 @@ def test_what_is_writable_beyond_its_directory_is_so(place: Place) -> None:
 @works
 def test_tmp_and_run_are_private(place: Place) -> None:
     with tempfile.NamedTemporaryFile(dir="/tmp", prefix="volta-ours-") as ours:
-        done = place.run(
-            f"test ! -e {ours.name} && echo it > /tmp/volta-theirs && cat /tmp/volta-theirs; ls -A /run"
-        )
+        theirs = Path("/tmp") / f"volta-theirs-{os.getpid()}"
+        done = place.run(f"test ! -e {ours.name} && echo it > {theirs} && cat {theirs}; ls -A /run")
         assert (done.returncode, done.stdout) == (0, "it\n")
-    assert not Path("/tmp/volta-theirs").exists()
+    assert not theirs.exists()
 
 
 @works
@@ -119,7 +120,7 @@ def test_hidden_files_and_directories_are_empty(place: Place) -> None:
     link = place.work / "link"
     link.symlink_to(secret)
     done = place.run(
-        "cat secret link secrets/one; ls -A secrets; rm -f secret; echo x > secret; echo x > secrets/two; cat secret",
+        "cat secret link secrets/one; ls -A secrets; rm -f secret; echo x > secret; cat secret; touch secrets/two",
         hidden=[link, directory, place.work / "not there"],
     )
     assert done.stdout == ""
@@ -152,7 +153,7 @@ def test_what_it_needs_is_there_also_below_a_private_place(
     assert needed.read_text() == "as it was"
 
 
-# --- power ----------------------------------------------------------------------------------------------------
+# --- power -------------------------------------------------------------------------------------------------
 
 
 @works
@@ -177,39 +178,34 @@ def test_nobody_outside_can_be_seen_or_signalled(place: Place) -> None:
             "import os\n"
             "print(len([one for one in os.listdir('/proc') if one.isdigit()]))\n"
             f"for target in ({other.pid}, {os.getpid()}):\n"
-            "    try: os.kill(target, 9)\n"
+            "    try: os.kill(target, 0)\n"
             "    except ProcessLookupError: print('nobody')\n"
         )
         first, *others = place.python(text).split()
         assert int(first) <= 3  # bwrap and the agent
         assert others == ["nobody", "nobody"]
-        place.run("kill -9 -1")
-        assert other.poll() is None
     finally:
         other.kill()
         other.wait()
 
 
-# --- network --------------------------------------------------------------------------------------------------
+# --- network -----------------------------------------------------------------------------------------------
 
 
 @works
 def test_a_network_that_is_off_has_no_route_and_none_of_our_services(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        text = (
-            "import socket\n"
-            f"for address in ('127.0.0.1', {port}), ('192.0.2.1', 9):\n"
-            "    try: socket.create_connection(address, timeout=2).close(); print('open')\n"
-            "    except OSError as error: print(type(error).__name__, error.errno)\n"
-        )
-        there = place.python(text).splitlines()
-        gone = place.python(text, network=False).splitlines()
-    assert there[0] == "open"
-    assert gone == [f"ConnectionRefusedError {111}", f"OSError {101}"]  # ECONNREFUSED, ENETUNREACH
+        there = place.python(connecting(server.getsockname()))
+        gone = place.python(connecting(server.getsockname()), network=False)
+    assert (there, gone) == ("0", str(errno.ECONNREFUSED))
+    assert place.python(connecting(("192.0.2.1", 9)), network=False) == str(errno.ENETUNREACH)
 
 
-# --- its end --------------------------------------------------------------------------------------------------
+def connecting(address: tuple[str, int]) -> str:
+    return f"import socket; print(socket.socket().connect_ex({address!r}))"
+
+
+# --- its end -----------------------------------------------------------------------------------------------
 
 
 @works
@@ -251,7 +247,7 @@ def test_the_exit_code_and_the_streams_are_the_commands(place: Place) -> None:
     assert place.run("kill -9 $$").returncode == 128 + 9
 
 
-# --- whether there is one ---------------------------------------------------------------------------------------
+# --- whether there is one ----------------------------------------------------------------------------------
 
 
 def test_that_there_is_none_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -277,11 +273,11 @@ def test_what_shall_be_writable_and_is_not_there_is_an_error(
 ) -> None:
     (tmp_path / "bwrap").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TaskError, match="one.*, .*two"):
+    with pytest.raises(TaskError, match=r"one.*, .*two"):
         wrapped(["true"], [tmp_path, tmp_path / "one", tmp_path / "two"])
 
 
-# --- the environment --------------------------------------------------------------------------------------------
+# --- the environment ---------------------------------------------------------------------------------------
 
 
 def test_the_environment_has_what_is_listed_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
