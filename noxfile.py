@@ -274,6 +274,12 @@ def gate_selftest(session: nox.Session) -> None:
     gate_session(session, "selftest")
 
 
+@nox.session(venv_backend="none", default=False)
+def agents(session: nox.Session) -> None:
+    """Agents do the queue of tasks, each in its own clone; what the gates prove lands. `-- --parallel 3`."""
+    session.run(str(gates_python(session)), "-m", "tasks", "agents", *session.posargs, external=True)
+
+
 @nox.session(default=False)
 def quickstart(session: nox.Session) -> None:
     """Train, save, reload and sample a small model. `-- --text FILE_OR_DIR` for any text, `-- --short`."""

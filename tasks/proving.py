@@ -29,7 +29,7 @@ def prove_task(shop: Shop, entry: Entry) -> Verdict:
         attempt.phase("judged by its own gates")
         found = judge(shop.repository, entry, tip, tip, attempt.place / "evidence", shop.watch)
         verdict = found.verdict.name if found.verdict else None
-        attempt.record(JUDGED, **found.data, head=tip.commit, verdict=verdict, findings=found.findings[:200])
+        attempt.record(JUDGED, **found.data, verdict=verdict, findings=found.findings[:200])
         if found.verdict is not None:
             return attempt.end(found.verdict, found.findings)
         attempt.end(Verdict.PROVED, commit=tip.commit, base=tip.commit)

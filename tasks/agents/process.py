@@ -442,7 +442,6 @@ def processes() -> Iterator[int]:
 def keep(channel: socket.socket) -> None:
     """In comes one line, what to start; out go {"started"} or {"missing"}, then {"code"}. The channel ends
     when nothing is left; that the harness ends it, or a signal, asks for that."""
-    os.set_inheritable(channel.fileno(), False)
     line = channel.makefile("rb").readline()
     if not line.endswith(b"\n"):
         return  # the harness is gone
@@ -462,7 +461,6 @@ def keep(channel: socket.socket) -> None:
         tell(channel, missing=getattr(error, "strerror", None) or str(error))
         return
     tell(channel, started=agent.pid)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # so that input nobody reads breaks when the agent ends
     code, left = reap(agent.pid)
     while code is None and not asked_to_end(channel, woken):
         code, left = reap(agent.pid)
