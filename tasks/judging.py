@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ def ask_gates(
             {
                 "gate": one.gate, "version": one.version, "judge": one.judge, "figure": one.outcome.figure,
                 "verdict": str(one.outcome.verdict), "seconds": one.seconds, "exit": one.exit_code,
-                "argv": list(one.argv), "outputs": dict(one.outcome.outputs),
+                "argv": portable(one.argv), "outputs": dict(one.outcome.outputs),
                 "samples": {name: list(values) for name, values in one.outcome.samples.items()},
             }
             for one in records
@@ -135,7 +135,7 @@ def run_commands(
             wrong, metrics = differences(expected.get(name, Expectation(command=name)), ended.code, output)
         done.append(
             {
-                "command": name, "argv": words(command), "exit": ended.code, "seconds": ended.seconds,
+                "command": name, "argv": portable(words(command)), "exit": ended.code, "seconds": ended.seconds,
                 "output": digest, "metrics": metrics, "passed": not wrong,
             }
         )  # fmt: skip
@@ -148,6 +148,11 @@ def words(command: str) -> list[str]:
     """`python` is the interpreter that judges, as on a machine where only that one has the tools."""
     first, *rest = shlex.split(command)
     return [sys.executable if first in ("python", "python3") else first, *rest]
+
+
+def portable(argv: Sequence[str]) -> list[str]:
+    """Without where this machine keeps its interpreter."""
+    return ["python" if word == sys.executable else word for word in argv]
 
 
 def surroundings(files: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What there is to name, as JSON: run by surface.py as text, in a process of the tree that is judged, so it
 imports nothing of the judge.
 
-{"volta": COMMAND, "gates": COMMAND or null, "public": names of `import volta`}, where a COMMAND is
+{"volta": COMMAND, "modules": {name: COMMAND}, "public": names of `import volta`}, where a COMMAND is
 {"options": {"--name": whether it takes a value}, "most": positional arguments, -1 for any number,
 "least": of these, "commands": {name: COMMAND}}.
 """
@@ -16,6 +16,8 @@ from typing import Any
 
 import typer
 import typer.main
+
+MODULES = ("gates", "tasks")  # with a command of their own: `python -m NAME`
 
 
 def command_tree(command: Any) -> dict[str, Any]:
@@ -46,7 +48,8 @@ def tree_of(module: str) -> dict[str, Any] | None:
 
 def main() -> None:
     public = [name for name in dir(importlib.import_module("volta")) if not name.startswith("_")]
-    answer = {"volta": tree_of("volta.cli"), "gates": tree_of("gates.__main__"), "public": public}
+    modules = {name: tree for name in MODULES if (tree := tree_of(f"{name}.__main__"))}
+    answer = {"volta": tree_of("volta.cli"), "modules": modules, "public": public}
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gates.documents.ask import MODULES
 from gates.documents.markdown import Document
 from gates.documents.names import Places
 from gates.documents.surface import Command, Surface
@@ -111,11 +112,9 @@ class Judge:
             return wrong(self.surface.volta, rest, "volta", whole)
         if name == "nox":
             return self.nox(rest, whole)
-        if name == "gates":
-            if self.surface.gates is None:
-                return "there is no module gates.__main__"
-            return wrong(self.surface.gates, rest, "gates", whole)
-        return None
+        if name in self.surface.modules:
+            return wrong(self.surface.modules[name], rest, name, whole)
+        return f"there is no module {name}.__main__" if name in MODULES else None
 
     def nox(self, words: Sequence[str], whole: bool) -> str | None:
         """`-s NAME [NAME ..] [-- WORDS]`, where the words may be a command's in turn."""

@@ -1,4 +1,4 @@
-"""What can be called: the commands of the engine and of the gates, and the noxfile's."""
+"""What can be called: the commands of the engine, of gates and tasks, and the noxfile's."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """gates: None for a tree without them. nox: by name, the command that gets the words after `--`;
+    """modules: `python -m NAME` of this tree. nox: by name, the command that gets the words after `--`;
     empty where another program does. public: names of `import volta`."""
 
     volta: Command
-    gates: Command | None = None
+    modules: Mapping[str, Command] = field(default_factory=dict)
     nox: Mapping[str, Sequence[str]] = field(default_factory=dict)
     public: frozenset[str] = frozenset()
 
@@ -42,10 +42,9 @@ def survey(answer: str, noxfile: str) -> Surface:
     """answer: of ASK, whose last line it is. noxfile: its text. Raises ValueError for what is none."""
     try:
         given = json.loads(answer.strip().splitlines()[-1])
-        gates = given["gates"]
         return Surface(
             Command.of(given["volta"]),
-            Command.of(gates) if gates else None,
+            {str(name): Command.of(one) for name, one in given["modules"].items()},
             nox_names(noxfile),
             frozenset(given["public"]),
         )

@@ -26,7 +26,7 @@ RUN = Command(HELP | {"--text": True, "--train": False}, most=1, least=1)
 VOLTA = Command(HELP | {"--debug": False}, commands={"bench": BENCH, "plan": RUN, "train": RUN})
 SURFACE = Surface(
     VOLTA,
-    Command(HELP, commands={"lint": Command(HELP | {"--base": True})}),
+    {"gates": Command(HELP, commands={"lint": Command(HELP | {"--base": True})})},
     {"tests": (), "bench": ("volta", "bench")},
     frozenset({"matmul"}),
 )

@@ -19,6 +19,8 @@ from tasks.work.lease import claim
 from tests.gates.repositories import git
 from tests.tasks.workshop import agent, entry, fields, kinds, last, records, workshop
 
+from tasks.agents import sandbox
+
 BAD = {
     "nothing": Verdict.NO_CHANGE,
     "says_done": Verdict.NO_CHANGE,
@@ -118,6 +120,19 @@ def test_a_poisoned_clone_runs_nothing_of_its_own(tmp_path: Path) -> None:
     shop = workshop(tmp_path, fields("T-001"))
     assert run_task(shop, entry(shop), agent("bad", "poisons_its_clone")) is Verdict.LANDED, last(shop)
     assert not list(shop.repository.root.rglob("poisoned"))
+
+
+@pytest.mark.skipif(bool(sandbox.available()), reason="needs bubblewrap, which this machine has not")
+def test_a_sandboxed_agent_cannot_reach_the_repository_it_was_cloned_from(tmp_path: Path) -> None:
+    shop = workshop(tmp_path, fields("T-001"), sandboxed=True)
+    root = shop.repository.root
+    before = tip(shop), (root / ".git/config").read_text()
+    assert run_task(shop, entry(shop), agent("bad", "reaches_out")) is Verdict.LANDED, last(shop)
+    assert git(root, "rev-parse", "main~2") == before[0]
+    assert (root / ".git/config").read_text() == before[1]
+    assert (root / "docs/a.md").read_text() == "a\n"
+    assert not (root / "new").exists()
+    assert not (root / ".git/hooks/post-merge").exists()
 
 
 def test_an_agent_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:

