@@ -1,13 +1,14 @@
-"""lint: ruff, clang-tidy, import edges, flags that would break the contract, kernel names."""
+"""lint: ruff, clang-tidy, import edges, flags that break the contract, kernel names, generated files."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gates.context import Context
+from gates.context import JUDGE, Context
 from gates.evidence.verdict import Finding, Outcome, judged
 from gates.tools import c_files, tool
 
@@ -54,7 +55,8 @@ def check(context: Context) -> Outcome:
     findings += list(forbidden(context.head.path))
     findings += list(names(context.head.path))
     findings += clang_tidy(context)
-    return judged(findings, "ruff, clang-tidy, import edges, flags, kernel names")
+    findings += drift(context)
+    return judged(findings, "ruff, clang-tidy, import edges, flags, kernel names, generated files")
 
 
 def ruff(context: Context) -> list[Finding]:
@@ -63,6 +65,26 @@ def ruff(context: Context) -> list[Finding]:
     )
     found = [finding for line in done.output.splitlines() if (finding := located(line))]
     return found or ([Finding(f"ruff: {done.tail(1)}")] if done.code else [])
+
+
+def drift(context: Context) -> list[Finding]:
+    """PRD.md and what else follows from queue and ledger; and the ledger, which only grows."""
+    if not (context.head.path / "tasks" / "queue").is_dir():
+        return []
+    done = context.run(
+        (
+            sys.executable, "-P", "-m", "tasks", "drift", context.head.path, "--before", context.base.path,
+            "--commit", context.head.tree.commit or "HEAD", "--repository", context.repository.root,
+        ),
+        context.evidence,
+        {**context.environment(context.head), "PYTHONPATH": str(JUDGE)},
+    )  # fmt: skip
+    found = [
+        Finding(match[3], match[1], int(match[2] or 0))
+        for line in done.output.splitlines()
+        if (match := re.match(r"^([\w./-]+):(?:(\d+):)? (.*)$", line))
+    ]
+    return found or ([Finding(f"tasks drift: {done.tail(1)}")] if done.code else [])
 
 
 def located(line: str) -> Finding | None:

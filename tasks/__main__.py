@@ -30,7 +30,7 @@ from tasks.landing import Target
 from tasks.loop import run_task
 from tasks.model import Task
 from tasks.proving import land_reviewed, prove_task, replay_task
-from tasks.publish import publish, queue_of
+from tasks.publish import drifted, publish, queue_of
 from tasks.verdict import Verdict
 from tasks.work.lease import holder
 
@@ -205,6 +205,22 @@ def write(repository: Where = Path(), onto: Onto = None) -> None:
         at = desk(repository)
         commit = publish(at.repository, at.ledger, Target.of(at.repository, onto))
         out.print(f"committed {commit.short}" if commit else "everything is as it should be")
+
+
+@app.command()
+def drift(
+    files: Annotated[Path, typer.Argument(help="A directory with the files of a commit")] = Path(),
+    before: Annotated[Path | None, typer.Option(help="One with those of an earlier commit")] = None,
+    commit: Annotated[str, typer.Option(help="The commit that must hold what is done")] = "HEAD",
+    repository: Where = Path(),
+) -> None:
+    """Is what is generated what queue and ledger say, and did the ledger only grow? Exit code 1 where not."""
+    with errors():
+        wrong = drifted(Repository.at(repository), files, before, commit)
+        for line in wrong:
+            out.print(line, markup=False, soft_wrap=True)
+        if wrong:
+            raise typer.Exit(1)
 
 
 # --- to work -------------------------------------------------------------------------------------------

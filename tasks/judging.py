@@ -135,8 +135,8 @@ def run_commands(
             wrong, metrics = differences(expected.get(name, Expectation(command=name)), ended.code, output)
         done.append(
             {
-                "command": name, "argv": portable(words(command)), "exit": ended.code, "seconds": ended.seconds,
-                "output": digest, "metrics": metrics, "passed": not wrong,
+                "command": name, "argv": portable(words(command)), "exit": ended.code,
+                "seconds": ended.seconds, "output": digest, "metrics": metrics, "passed": not wrong,
             }
         )  # fmt: skip
         if wrong:

@@ -9,10 +9,10 @@ from pathlib import Path
 from gates.trees.checkout import checkout
 from gates.trees.repository import Repository, Tree
 
-from tasks.documents.drift import generated
-from tasks.evidence.ledger import COPY, IDENTITY, Ledger
+from tasks.documents.drift import drift, generated
+from tasks.evidence.ledger import COPY, IDENTITY, Ledger, verify
 from tasks.evidence.state import done_tasks
-from tasks.files import QUEUE, Entry, read_queue
+from tasks.files import QUEUE, Entry, read_directory, read_queue
 from tasks.landing import Target
 from tasks.work.workspace import commit_tree
 
@@ -36,6 +36,23 @@ def publish(repository: Repository, ledger: Ledger, target: Target) -> Tree | No
     commit = commit_tree(repository, with_files(repository, tip, changed), [tip.commit], MESSAGE)
     target.move(commit, tip)
     return commit
+
+
+def drifted(repository: Repository, files: Path, before: Path | None, commit: str) -> list[str]:
+    """What is wrong with the files of a commit: `path:line: what`. By their own copy of the ledger, since the
+    ref is this repository's alone; its records are evidence for what the commit holds. before: an earlier
+    commit's files, whose records must still be there."""
+    copy = files / COPY
+    lines = copy.read_text().splitlines() if copy.is_file() else []
+    records, wrong = verify(lines)
+    found = [f"{COPY}: {one}" for one in wrong]
+    if before is not None and (before / COPY).is_file():
+        old = (before / COPY).read_text().splitlines()
+        if lines[: len(old)] != old:
+            found.append(f"{COPY}: records that were there have gone or are others: it may only grow")
+    entries = read_directory(files)
+    done = done_tasks(repository, entries, records, repository.tree(commit).commit)
+    return found + drift(files, entries, done)
 
 
 def texts(repository: Repository, entries: Mapping[str, Entry], ledger: Ledger, tip: Tree) -> dict[str, str]:
