@@ -26,6 +26,8 @@ from tasks.errors import TaskError
 from tasks.evidence.ledger import COPY, Ledger, Record, compare, verify
 from tasks.evidence.state import REOPENED, State, Status, statuses
 from tasks.files import QUEUE, Entry, next_id, read_directory, read_text, slug, to_text
+from tasks.github import pull_request
+from tasks.github import sync as sync_github
 from tasks.landing import Target
 from tasks.loop import run_task
 from tasks.model import Task
@@ -393,6 +395,32 @@ def land(name: Name, onto: Onto = None, repository: Where = Path()) -> None:
         at = desk(repository)
         shop = open_shop(at, onto, True, False)
         finish(name, land_reviewed(shop, queue_of(at.repository, shop.target.tip())[name]))
+
+
+@app.command("pr")
+def pull_request_(name: Name, onto: Onto = None, repository: Where = Path()) -> None:
+    """Open a pull request for what `run --no-land` left, filled in from the evidence. Needs `gh`."""
+    with errors():
+        at = desk(repository)
+        shop = open_shop(at, onto, False, False)
+        at.entry(name)
+        address = pull_request(shop, queue_of(at.repository, shop.target.tip())[name])
+        out.print(address, markup=False, soft_wrap=True)
+
+
+@app.command()
+def sync(
+    github: Annotated[bool, typer.Option("--github", help="Issues, by `gh`")] = False,
+    repository: Where = Path(),
+) -> None:
+    """Bring issues elsewhere into step with the ledger: opened, closed, opened again."""
+    with errors():
+        if not github:
+            raise TaskError("[sync] with what? expected --github")
+        at = desk(repository)
+        lines = sync_github(at.repository, at.entries, at.statuses())
+        for line in lines or ["every issue is as it should be"]:
+            out.print(line, markup=False, soft_wrap=True)
 
 
 @app.command()
