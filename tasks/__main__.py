@@ -6,7 +6,7 @@ import json as json_module
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from gates.errors import GateError
 from gates.trees.repository import Repository
 from rich.console import Console
 
-from tasks import show
+from tasks import show, webhook
 from tasks.agents import adapters, sandbox
 from tasks.agents.adapters import Agent
 from tasks.attempt import Shop
@@ -326,8 +326,22 @@ def agents(
             out.print(f"{name}: {said}", markup=False, soft_wrap=True)
         if not done:
             out.print("no task is ready that an agent may do")
+        report_end(at, done)
         if not all(isinstance(one, Verdict) and (one.done or one is Verdict.PASSED) for one in done.values()):
             raise typer.Exit(1)
+
+
+def report_end(at: Desk, done: Mapping[str, Verdict | str]) -> None:
+    """To the webhooks, where any is named."""
+    found = at.statuses()
+    blocked = [name for name in done if found[name].state is State.BLOCKED]
+    facts = {
+        "repository": at.repository.root.name,
+        "tasks": {name: one.name if isinstance(one, Verdict) else one for name, one in done.items()},
+        "blocked": blocked,
+    }
+    for line in webhook.tell("blocked" if blocked else "ended", facts):
+        err.print(f"tasks: {line}", style="yellow", markup=False)
 
 
 def money(text: str | None) -> float | None:

@@ -104,7 +104,7 @@ def body(entry: Entry, judged: Record) -> str:
             "## What changes", "", f"{heading(entry)}.", "", entry.task.why.strip(), "", *statements, "",
             "## Tier", "", str(data.get("tier", "")), "",
             "## Evidence", "", *gates, *commands, "",
-            f"On {on}, seed {data.get('seed')}, base `{data['base'][:12]}`, head `{data['head'][:12]}` (trees);",
+            f"On {on}, seed {data.get('seed')}, trees `{data['base'][:12]}` and `{data['head'][:12]}`;",
             f"record {judged.sequence} of the ledger, `{judged.digest[:16]}`.", "",
             "## Determinism", "", determinism(data), "",
             "## Rollback", "", "`git revert` of the one commit; the ledger keeps what was proven.", "",
