@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from gates.errors import GateError
-from gates.trees.checkout import build_in_place, home, sources_hash
+from gates.trees.checkout import HOME, build_in_place, home, sources_hash
 from gates.trees.repository import Repository
 
 from tasks.errors import TaskError
@@ -125,15 +125,66 @@ class Engine:
 
 
 def compile_kernels(root: Path) -> None:
-    """In the clone, all below paths that git ignores. What the gates compiled from the same sources in the
-    repository that the clone is of is taken from there."""
+    """In the clone, below paths that git ignores; what the gates compiled of the same sources, in the
+    repository that the clone is of, is taken from there."""
     repository = Repository(root)
-    name = f"{sources_hash(root)}.so"
+    kept = Path("builds", f"{sources_hash(root)}.so")
     alternates = root / ALTERNATES
-    for line in alternates.read_text().splitlines() if alternates.is_file() else ():
-        kept = home_of(Path(line)) / "builds" / name
-        own = home(repository) / "builds" / name
-        if kept.is_file() and not own.exists():
+    for objects in alternates.read_text().splitlines() if alternates.is_file() else ():
+        theirs, own = Path(objects).parents[1] / HOME / kept, home(repository) / kept
+        if theirs.is_file() and not own.is_file():
             own.parent.mkdir(exist_ok=True)
-            shutil.copyfile(kept, own)
+            shutil.copyfile(theirs, own)
     build_in_place(repository, root)
+
+
+def work(asked: Wanted, root: Path) -> None:
+    """Raises TaskError, GateError."""
+    if not (root / "engine" / "volta").is_dir():
+        raise TaskError(f"[tuner] {root} has no engine/volta: expected to be started in a clone of Volta")
+    compile_kernels(root)
+    gain: dict[str, float] = {}
+    kept_default = 0
+    with tempfile.TemporaryDirectory(prefix="volta-tuner-") as cache:
+        engine = Engine(root, Path(cache))
+        engine.export(root / asked.place, [])
+        for dtype, shapes in asked.products.items():
+            found = engine.search(dtype, shapes)
+            for one in found["products"]:
+                times, timed = one["default_over_best"]["median"], f"{one['key']}: {one['timed']} tried"
+                if one["blocks"] is None:
+                    kept_default += 1
+                    say(f"{timed}, the default is kept: the best is {times:.3f} times as fast")
+                else:
+                    gain[one["key"]] = round(times, 4)
+                    say(f"{timed}, the best is {times:.3f} times as fast as the default")
+            for key in found["skipped"]:
+                say(f"{key}: skipped, it cannot be run alone")
+        if gain:
+            say(f"in {engine.export(root / asked.place, list(gain))}: {len(gain)} entries")
+        else:
+            say("nothing is surely faster than the default: no file is changed")
+    say(json.dumps({"tuned": len(gain), "kept_default": kept_default, "gain": gain}))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    try:
+        asked = wanted(sys.stdin.read())
+    except TaskError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    try:
+        work(asked, Path.cwd())
+    except (TaskError, GateError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

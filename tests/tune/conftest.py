@@ -14,9 +14,11 @@ from volta.runtime import gateway
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """VOLTA_CACHE, empty; nothing of it is known when the test ends."""
+    """VOLTA_CACHE, empty, and nothing ships; nothing of it is known when the test ends."""
     directory = tmp_path / "cache"
     monkeypatch.setenv("VOLTA_CACHE", str(directory))
+    monkeypatch.setattr(tuned, "SHIPPED", tmp_path / "shipped")
+    tuned.forget()
     gateway.clear_caches()
     yield directory
     tuned.forget()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +30,8 @@ from volta.tune.search import Found, expect_room, tune
 NAME = "tune"
 HELP = "Search how matmuls are best cut up on this processor. No choice changes a bit of any result."
 ENOUGH = 1.05  # a search that gains less says that the default was right
-DEFAULT = gateway.Blocks()  # as an entry: there is none
+DEFAULT = gateway.Blocks()  # as an entry: there is none, or it switches a shipped one off
+CACHED, SHIPPED = "cache", "shipped"
 
 Runs = Annotated[int, typer.Option(help="Samples of the best and of the default, pair by pair (6 at least)")]
 Threads = Annotated[int, typer.Option(help="0: as many as Volta would take for each product")]
@@ -99,28 +100,40 @@ def model(
 
 
 def show(json: Json = False) -> None:
-    """The table of this processor."""
-    entries, path = entries_in_use(), gateway.tuned_path()
+    """The entries for this processor: those of the cache, and those that ship with Volta."""
+    tables, path = tables_in_use(), gateway.tuned_path()
+    entries = dict(sorted({**tables.shipped, **tables.cached}.items()))
+    origins = {key: CACHED if key in tables.cached else SHIPPED for key in entries}
     if json:
-        blocks = {key: asdict(value) for key, value in entries.items()}
+        blocks = {key: {**asdict(value), "from": origins[key]} for key, value in entries.items()}
         output.print_json({"path": str(path), "blocks": blocks})
         return
-    output.out.print(f"{path}: {counted(len(entries), 'entry', 'entries')}", markup=False)
+    output.out.print(f"{path}: {counted(len(tables.cached), 'entry', 'entries')}", markup=False)
+    show_shipped(tables)
     if not entries:
         return
     shown = Table()
-    for column in ("product", "gain", BLOCKS):
+    for column in ("product", "gain", BLOCKS, "from"):
         shown.add_column(column, overflow="fold")
     for key, value in entries.items():
-        shown.add_row(escape(in_lines(key)), f"{value.gain:.2f}", escape(described(value)))
+        blocks_of_it = described(value) if value != DEFAULT else "the default"
+        shown.add_row(escape(in_lines(key)), f"{value.gain:.2f}", escape(blocks_of_it), origins[key])
     output.out.print(shown)
 
 
 def clear() -> None:
-    """Forget what was tuned for this processor."""
+    """Forget what was tuned for this processor. What ships with Volta stays."""
     there = gateway.tuned_path().exists()
     path = gateway.clear_tuned()
     output.out.print(f"removed {path}" if there else f"nothing was tuned: no {path}", markup=False)
+    show_shipped(tables_in_use())
+
+
+def show_shipped(tables: gateway.Tables) -> None:
+    if tables.shipped:
+        used = sum(key not in tables.cached for key in tables.shipped)
+        entries = counted(len(tables.shipped), "entry", "entries")
+        output.out.print(f"shipped with Volta: {entries}, {used} in use", markup=False)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"matmul": matmul, "model": model, "show": show, "clear": clear}
@@ -155,7 +168,7 @@ def target(isa: str, threads: int, runs: int) -> Policy:
     if runs < 1:
         raise UsageError(f"[tune] runs is {runs}: expected at least 1")
     gateway.keep_tuned({})
-    entries_in_use()
+    tables_in_use()
     policy = current()
     chosen = Policy(isa=isa if isa != "auto" else policy.isa, threads=threads or policy.threads)
     name = gateway.resolve(chosen).target.signature.split("/")[1]
@@ -180,7 +193,7 @@ def work_of(executable: Executable) -> list[Work]:
 def search(work: Sequence[Work], runs: int, json: bool) -> None:
     """Tunes each product; what is faster is kept at once, so that Ctrl-C loses one product at most."""
     products = {one.key: one for one in work}.values()
-    known = entries_in_use()
+    known = tables_in_use().used.blocks
     found: list[Found] = []
     skipped: list[str] = []
     path: Path | None = None
@@ -220,14 +233,14 @@ def search(work: Sequence[Work], runs: int, json: bool) -> None:
         output.out.print(f"kept in {path}: matmul uses it from now on", markup=False)
 
 
-def entries_in_use() -> Mapping[str, gateway.Blocks]:
-    """This processor's table; why a file is not used is one line on standard error."""
+def tables_in_use() -> gateway.Tables:
+    """This processor's; why a file is not used is one line on standard error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        table = gateway.tuned_table()
+        tables = gateway.tuned_tables()
     for warning in caught:
         output.err.print(f"volta: {warning.message}", markup=False)
-    return table.blocks
+    return tables
 
 
 # --- what is printed ---------------------------------------------------------------------------------

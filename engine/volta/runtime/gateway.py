@@ -5,7 +5,7 @@ The plan that was verified is the plan that runs. Only this module imports backe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -19,6 +19,7 @@ from volta.backends.base import Array, Backend, Program
 from volta.backends.cpu import native, tuned
 from volta.backends.cpu.backend import CpuBackend
 from volta.backends.cpu.tuned import Blocks as Blocks  # what the tuner passes
+from volta.backends.cpu.tuned import Tables as Tables
 from volta.dtypes import aligned, aligned_copy
 from volta.errors import DeviceError, IndexRangeError, NotFiniteError, UsageError
 from volta.ir.graph import Attrs, Graph, GraphBuilder, Node, TensorType
@@ -235,23 +236,33 @@ def matmul_keys(plan: Plan, isa: str, threads: int) -> dict[str, Step]:
 
 
 def tuned_table() -> tuned.Table:
-    """What was tuned for this processor."""
+    """What was tuned for this processor, by the user or by who made the package."""
     return tuned.current()
 
 
+def tuned_tables() -> tuned.Tables:
+    """The same, with where each entry comes from."""
+    return tuned.tables()
+
+
 def tuned_path() -> Path:
-    """The file that holds it."""
+    """The user's file; a table that ships has the same name."""
     return tuned.path_of_table()
 
 
 def keep_tuned(entries: Mapping[str, Blocks]) -> Path:
-    """Adds blocks to this processor's table; plans made from now on use them."""
+    """Adds blocks to the user's table; plans made from now on use them."""
     return tuned.add(entries)
 
 
 def clear_tuned() -> Path:
-    """Removes this processor's table."""
+    """Removes the user's table."""
     return tuned.clear()
+
+
+def export_tuned(path: Path, keys: Collection[str]) -> int:
+    """Puts some entries of the user's table into one that is to ship; gives how many that has then."""
+    return tuned.export(path, keys)
 
 
 def compile_tuned(graph: Graph, isa: str, threads: int, blocks: Mapping[str, Blocks]) -> Executable:

@@ -315,9 +315,10 @@ def _forget_cache() -> None:
 
 
 def add(entries: Mapping[str, Blocks]) -> Path:
-    """Puts entries into this processor's table, beside those of other writers; the default's blocks take an
-    entry out, or stand there where one ships, which they switch off. No entries at all: nothing is written,
-    only found out whether it could be. An unusable file is replaced. Raises UsageError for blocks that no kernel takes, CheckpointError where the disk refuses."""
+    """Puts entries into this processor's table, beside those of other writers. The default's blocks take an
+    entry out, but stay under a key that ships: they switch that off. No entries at all: nothing is written,
+    only found out whether it could be. An unusable file is replaced. Raises UsageError for blocks that no
+    kernel takes, CheckpointError where the disk refuses."""
     for key, value in entries.items():
         if (reason := why_not(key, value)) is not None:
             raise UsageError(f"[tuned] {key!r}: {reason}")
@@ -388,7 +389,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def clear() -> Path:
-    """Removes this processor's table from the cache, if there is one; what ships stays. Raises CheckpointError where the disk refuses."""
+    """Removes this processor's table from the cache, if there is one; what ships stays. Raises
+    CheckpointError where the disk refuses."""
     path = path_of_table()
     if path.parent.exists():
         with _writing(path):
