@@ -286,6 +286,16 @@ def quickstart(session: nox.Session) -> None:
     install_volta(session)
     session.chdir(session.invoked_from)  # a relative --text is the caller's
     session.run("python", "-m", "volta", "quickstart", *session.posargs)
+    where = ("--repository", str(ROOT))
+    session.run(
+        str(gates_python(session)),
+        "-m",
+        "tasks",
+        "demonstrate",
+        *where,
+        external=True,
+        env={"PYTHONPATH": str(ROOT)},
+    )
 
 
 @nox.session(venv_backend="none", default=False)

@@ -16,12 +16,15 @@ import typer
 from gates.errors import GateError
 from gates.trees.repository import Repository
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from tasks import show, webhook
 from tasks.agents import adapters, sandbox
 from tasks.agents.adapters import Agent
 from tasks.attempt import Shop
 from tasks.crew import run_queue
+from tasks.demonstration import demonstrate
 from tasks.errors import TaskError
 from tasks.evidence.ledger import COPY, Ledger, Record, compare, verify
 from tasks.evidence.state import REOPENED, State, Status, statuses
@@ -460,6 +463,21 @@ def replay(name: Name, repository: Where = Path(), onto: Onto = None) -> None:
             f"{name}: {len(different)} differences" if different else f"{name}: the same verdicts again"
         )
         if different:
+            raise typer.Exit(1)
+
+
+@app.command("demonstrate")
+def demonstrate_(repository: Where = Path()) -> None:
+    """Take one task through the whole loop in a copy of this repository: the tuner works, the gates judge."""
+    with errors():
+        shown = demonstrate(repository, watch)
+        table = Table(title="one task, from its file to the landing", show_header=False)
+        for what, how in shown.lines:
+            table.add_row(what, escape(how))
+        (out if out.is_terminal else Console(width=120, highlight=False)).print(table)
+        if shown.verdict is Verdict.NO_CHANGE:
+            out.print("no block is surely faster than the default here, so nothing landed")
+        elif not shown.verdict.done:
             raise typer.Exit(1)
 
 

@@ -15,12 +15,14 @@ PATH = "governance/tiers.yaml"
 
 
 class Tier(Article):
-    """paths: a file, a directory ending in `/`, or a pattern with `*`. gates: what must pass. rfc: whether
+    """paths: a file, a directory ending in `/`, or a pattern with `*`. without: of these, what a later tier
+    names. gates: what must pass. rfc: whether
     an Accepted RFC must be named. evidence: what a reviewer must find in the pull request."""
 
     id: str = Field(pattern=r"^T[0-9]$")
     title: str
     paths: list[str] = Field(min_length=1)
+    without: list[str] = Field(default=[])
     gates: list[str] = Field(min_length=1)
     approvals: int = Field(ge=0, le=9)
     rfc: bool = False
@@ -31,7 +33,7 @@ class Tier(Article):
         for gate in self.gates:
             if gate not in GATES:
                 raise ValueError(f"gate {gate!r} is unknown: expected some of {', '.join(GATES)}")
-        for path in self.paths:
+        for path in (*self.paths, *self.without):
             if path.startswith(("/", "./")) or ".." in path.split("/") or "//" in path:
                 raise ValueError(
                     f"path {path!r}: expected one from the repository's root, such as engine/csrc/"
@@ -39,7 +41,8 @@ class Tier(Article):
         return self
 
     def holds(self, path: str) -> bool:
-        return any(matches(pattern, path) for pattern in self.paths)
+        named, left = (any(matches(one, path) for one in some) for some in (self.paths, self.without))
+        return named and not left
 
 
 class Tiers(Article):

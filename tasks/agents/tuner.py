@@ -12,8 +12,8 @@ searches, with kernels compiled there and a cache of its own. Only what is surel
 becomes an entry; entries that the file has stay, but for those found anew. Where nothing is faster no file
 changes.
 
-Standard output: a line for each product, then {"tuned": n, "kept_default": n, "gain": {key: times as fast}}.
-Exit code 2: the task does not say what to do; 1: the kernels do not compile, or the engine says no.
+Standard output: a line for each product, at last {"tuned": n, "kept_default": n, "gain": {key: ratio}}. Exit
+code 2: the task does not say what to do; 1: the kernels do not compile, or the engine says no.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZES = "[1-9][0-9]{0,6}(?:x[1-9][0-9]{0,6}){2}"
 LINE = re.compile(rf"tune: (?P<sizes>{SIZES}(?:, {SIZES})*)(?: (?P<dtype>f32|bf16|int8))?", re.ASCII)
 PLACE = re.compile(r"(?:.*/)?tables/(?:[^/*]+\.json)?")
 ALLOWED, END = "## What you may change", "A change of any other path"  # as tasks.agents.prompt writes them
-RUNS = 6  # samples of the best and of the default: the fewest that give an interval
+RUNS = 15  # samples of the best and of the default, pair by pair: 0.1 s of each product
 ALTERNATES = ".git/objects/info/alternates"  # of a clone: the repository whose objects it shares
 # Runs with the clone's engine. Arguments: where the table may lie, and the keys that go there. Without keys
 # nothing is written, only found out whether the file that is there could be added to.
@@ -161,7 +161,7 @@ def work(asked: Wanted, root: Path) -> None:
             for key in found["skipped"]:
                 say(f"{key}: skipped, it cannot be run alone")
         if gain:
-            say(f"in {engine.export(root / asked.place, list(gain))}: {len(gain)} entries")
+            say(f"written to {engine.export(root / asked.place, list(gain))}")
         else:
             say("nothing is surely faster than the default: no file is changed")
     say(json.dumps({"tuned": len(gain), "kept_default": kept_default, "gain": gain}))

@@ -143,6 +143,17 @@ def test_this_repository_has_a_readable_law() -> None:
         assert law.of_path(judge).id == "T0"
     assert law.of_path("engine/csrc/cpu/ref/matmul.c").id == "T0"
     assert law.of_path("engine/csrc/cpu/simd/norm.h").id == "T1"
+    assert law.of_path("engine/volta/backends/cpu/tuned.py").id == "T1"
+    assert law.of_path("engine/volta/backends/cpu/tables/tuned-0.json").title == "Tuned tables"
+
+
+def test_what_a_tier_leaves_to_a_later_one_that_does_not_name_it_is_strictest() -> None:
+    one = {"id": "T0", "title": "law", "paths": ["gates/"], "gates": ["fmt"], "approvals": 1}
+    two = {**one, "id": "T1", "paths": ["engine/"], "without": ["engine/data/", "engine/gone/"]}
+    three = {**one, "id": "T2", "paths": ["engine/data/"]}
+    law = Tiers.model_validate({"tiers": [one, two, three]})
+    found = [law.of_path(path).id for path in ("engine/a.c", "engine/data/a", "engine/gone/a", "docs/a")]
+    assert found == ["T1", "T2", "T0", "T0"]
 
 
 WAIVER = """\

@@ -197,7 +197,7 @@ def test_the_tier_of_a_change_chooses_its_gates(tmp_path: Path) -> None:
     root = repository(tmp_path / "it", {"governance/tiers.yaml": law, "docs/a.md": "a\n"})
     commit(root, {"docs/a.md": "b\n"})
     texts = court.tier_gates(court.open_case(root, "HEAD~1", "HEAD", True, None, 1))
-    assert texts == ("T3: Texts", ["fmt", "lint", "policy", "docs", "security"])
+    assert texts == ("T4: Texts", ["fmt", "lint", "policy", "docs", "security"])
     commit(root, {"engine/csrc/x.c": "\n"})
     assert "parity" in court.tier_gates(court.open_case(root, "HEAD~1", "HEAD", True, None, 1))[1]
     assert court.tier_gates(court.open_case(root, "HEAD", "HEAD", True, None, 1)) == ("no change", [])

@@ -280,7 +280,7 @@ def test_a_file_without_permission_is_reported_once_and_ignored(
 
 
 def test_a_cache_that_is_a_file_is_reported_once_and_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("VOLTA_CACHE", str(tmp_path / "file"))

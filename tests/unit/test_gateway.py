@@ -282,10 +282,10 @@ def test_blocks_of_a_table_are_in_the_plan_and_change_no_bit(
     blocks = gateway.Blocks(tile.name, 32, 64, 256, 3, 10, 1)
     tried = gateway.compile_tuned(product(), isa, 2, {key: blocks})
     assert tried.plan.steps[0].ints == (1, tile.id, 32, 64, 256, 3, 10, 1)
-    assert gateway.tuned_table().blocks == {}
+    assert gateway.tuned_tables().cached == {}
     assert gateway.compile(product(), policy) is plain
     assert gateway.keep_tuned({key: blocks}) == gateway.tuned_path()
-    assert gateway.tuned_table().blocks == {key: blocks}
+    assert gateway.tuned_tables().cached == {key: blocks}
     kept = gateway.compile(product(), policy)
     assert kept.plan.steps[0].ints == tried.plan.steps[0].ints != plain.plan.steps[0].ints
     assert len(gateway.compile(product(41), policy).plan.steps[0].ints) == 1
