@@ -30,7 +30,7 @@ why: |
   No table knows this processor's best blocks for the products of a training step of TinyLM. Blocks change
   no bit of any result, only its time.
 
-  tune: 256x128x128, 256x384x128, 256x512x128, 256x128x512 f32
+  tune: 128x512x768, 64x96x256, 96x200x320, 256x128x512 f32
 owner: agent:tuner
 allow: [engine/volta/backends/cpu/tables/]
 commands:
@@ -84,7 +84,7 @@ def demonstrate(root: Path, watch: Watch) -> Shown:
 
 
 def builds(source: Path, place: Path) -> None:
-    """Kernels that are compiled already, so that nobody waits for them twice; found by their sources' hash."""
+    """Kernels that are compiled already, by the hash of their sources: nobody waits for them twice."""
     compiled = source / GATES_HOME / "builds"
     if compiled.is_dir():
         shutil.copytree(compiled, place / GATES_HOME / "builds", ignore=shutil.ignore_patterns("tmp*"))

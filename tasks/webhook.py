@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-VARIABLE = "VOLTA_TASKS_WEBHOOK"  # addresses, with spaces between; each may hold a secret: none is shown
+VARIABLE = "VOLTA_TASKS_WEBHOOK"  # addresses; each may hold a secret, so none is ever shown
 LIMIT_S = 10.0
 
 
