@@ -44,7 +44,7 @@ LEGEND = {
 
 # In pixels.
 NODE, SMALL_NODE = (176, 40), (70, 24)  # with the title; where there are many tasks without
-TITLED, TITLE = 60, 26  # so many tasks have titles in the picture, of so many characters
+TITLED, TITLE = 60, 24  # so many tasks have titles in the picture, of so many characters
 COLUMN, GAP_X, GAP_Y, MARGIN = 24, 40, 10, 8  # COLUMN: tasks above each other, beyond that beside each other
 WIDTH, LEFT, LINE, BAR, BREAK, LABEL = 960, 70, 18, 12, 14, 118
 MOST_BREAKS = 10
@@ -175,7 +175,10 @@ def totals(
 
 def task(entry: Entry, status: Status, own: Sequence[Record], tries: Sequence[Try]) -> dict[str, Any]:
     judged = next((one for one in reversed(own) if one.kind == JUDGED), None)
-    said = {(one["says"], one["by"]): one["passed"] for one in (judged.data.get("acceptance", ()) if judged else ())}
+    said = {
+        (one["says"], one["by"]): one["passed"]
+        for one in (judged.data.get("acceptance", ()) if judged else ())
+    }
     return {
         "entry": entry,
         "task": entry.task,

@@ -14,7 +14,7 @@ LIMIT_S = 10.0
 
 
 def tell(event: str, facts: Mapping[str, object]) -> list[str]:
-    """event: `ended` or `blocked`. Gives what went wrong, a line for each address by its place: work goes on."""
+    """event: `ended` or `blocked`. Gives a line for each address, by its place, that was not told."""
     wrong = []
     text = json.dumps({"event": event, **facts}).encode()
     for place, address in enumerate(os.environ.get(VARIABLE, "").split(), 1):
