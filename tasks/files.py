@@ -106,18 +106,19 @@ def in_order(entries: dict[str, Entry]) -> list[str]:
 def circle_of(edges: dict[str, list[str]]) -> list[str]:
     """A circle of dependencies, its first task again at its end; empty where there is none."""
     done: set[str] = set()
+    path: dict[str, None] = {}  # from the start to here, in order
     for start in edges:
-        path: list[str] = []
         waiting = [(start, False)]
         while waiting:
             name, leave = waiting.pop()
             if leave:
-                path.pop()
+                del path[name]
                 done.add(name)
             elif name in path:
-                return [*path[path.index(name) :], name]
+                names = list(path)
+                return [*names[names.index(name) :], name]
             elif name not in done:
-                path.append(name)
+                path[name] = None
                 waiting.append((name, True))
                 waiting += [(other, False) for other in edges[name]]
     return []
