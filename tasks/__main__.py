@@ -14,12 +14,13 @@ from typing import Annotated, Any
 
 import typer
 from gates.errors import GateError
+from gates.evidence.page import write as write_page
 from gates.trees.repository import Repository
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tasks import show, webhook
+from tasks import report, show, watching, webhook
 from tasks.agents import adapters, sandbox
 from tasks.agents.adapters import Agent
 from tasks.attempt import Shop
@@ -27,7 +28,7 @@ from tasks.crew import run_queue
 from tasks.demonstration import demonstrate
 from tasks.errors import TaskError
 from tasks.evidence.ledger import COPY, Ledger, Record, compare, verify
-from tasks.evidence.state import REOPENED, State, Status, statuses
+from tasks.evidence.state import BLOCKED, ENDED, REOPENED, State, Status, statuses
 from tasks.files import QUEUE, Entry, next_id, read_directory, read_text, slug, to_text
 from tasks.github import pull_request
 from tasks.github import sync as sync_github
@@ -36,6 +37,7 @@ from tasks.loop import run_task
 from tasks.model import Task
 from tasks.proving import land_reviewed, prove_task, replay_task
 from tasks.publish import drifted, publish, queue_of
+from tasks.reconcile import reconcile
 from tasks.verdict import Verdict
 from tasks.work.lease import holder
 
@@ -56,6 +58,10 @@ AgentName = Annotated[
 ]
 NoLand = Annotated[bool, typer.Option("--no-land", help="Leave what passed for `land`")]
 Sandbox = Annotated[bool, typer.Option(help="Let the agent write to its workspace alone (bubblewrap)")]
+
+
+# What an attempt without an agent of ours was asked by.
+WITHOUT_US = {"ralphy": "python -m tasks reconcile", "none": "python -m tasks prove"}
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,32 @@ def schema() -> None:
     """The JSON Schema of a task file, for editors."""
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Task.model_json_schema()}
     print_json(document)
+
+
+@app.command("watch")
+def watch_(repository: Where = Path()) -> None:
+    """Live: every agent's task, phase, last words, time, tokens and money."""
+    with errors():
+        at = desk(repository)
+        watching.watch(at.repository, at.ledger, at.entries, out, stopped)
+
+
+@app.command("report")
+def report_(
+    html: Annotated[Path, typer.Option(help="The file to write")] = Path("tasks.html"),
+    repository: Where = Path(),
+) -> None:
+    """Queue, evidence, timings and costs as one HTML file that needs no network."""
+    with errors():
+        at = desk(repository)
+        records = at.ledger.records()
+        facts = {
+            "repository": at.repository.root.name,
+            "commit": at.repository.tree("HEAD").short,
+            "ledger": f"{len(records)} records, head {records[-1].digest if records else 'none'}",
+        }
+        write_page(html, report.page(at.entries, at.statuses(), records, facts))
+        out.print(str(html), markup=False, soft_wrap=True)
 
 
 # --- to write ------------------------------------------------------------------------------------------
@@ -371,13 +403,36 @@ def resume(
         unfinished = []
         for name, entry in committed.items():
             own = at.records(name)
-            if own and own[-1].kind not in ("ended", "blocked", REOPENED) and not holder(at.repository, name):
+            if own and own[-1].kind not in (ENDED, BLOCKED, REOPENED) and not holder(at.repository, name):
                 by = next(one.data["asked"] for one in reversed(own) if one.kind == "claimed")
                 unfinished.append((name, entry, agent or by))
         for name, entry, by in unfinished:
+            if by in WITHOUT_US:
+                out.print(f"{name}: begun by `{WITHOUT_US[by]}`, which goes on with it")
+                continue
             out.print(f"{name}: {run_task(shop, entry, adapters.find(by)).value}", markup=False)
         if not unfinished:
             out.print("no runner died in the middle of a task")
+
+
+@app.command("reconcile")
+def reconcile_(
+    branches: Annotated[
+        list[str] | None, typer.Argument(help="Branches (default: those below ralphy/)")
+    ] = None,
+    onto: Onto = None,
+    repository: Where = Path(),
+) -> None:
+    """Judge what Ralphy left (`ralphy --prd PRD.md --no-merge`): branches land by proof, boxes reopen."""
+    with errors():
+        at = desk(repository)
+        shop = open_shop(at, onto, True, False)
+        found = reconcile(shop, queue_of(at.repository, shop.target.tip()), branches or None)
+        for one in found:
+            said = f"{one.verdict.name}: " if one.verdict else ""
+            out.print(f"{one.task or '?'} {one.branch}: {said}{one.why}", markup=False, soft_wrap=True)
+        if not found:
+            out.print("no branch of Ralphy's, no box that the ledger does not prove")
 
 
 @app.command()

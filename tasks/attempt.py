@@ -33,6 +33,7 @@ from tasks.work.workspace import Work, Workspace, collect, kept_ref, open_worksp
 
 OUTPUT_BYTES, DISK_BYTES = 32 << 20, 4 << 30
 IDLE_S = 900.0
+PATCH = "patch"  # an agent that is none: a person's own change, judged like any other
 ENDINGS = {
     Ending.MISSING: Verdict.AGENT_MISSING,
     Ending.TIMED_OUT: Verdict.TIMED_OUT,
@@ -140,7 +141,9 @@ class Attempt:
         if work.verdict is not None:
             return self.end(work.verdict, [work.why])
         changes = self.shop.repository.changes(self.base, work.head)
-        if wrong := breaches(self.entry.task, tiers_of(self.shop.repository, self.base), changes):
+        by_agent = self.agent_name() != PATCH
+        law = tiers_of(self.shop.repository, self.base)
+        if wrong := breaches(self.entry.task, law, changes, by_agent):
             return self.end(Verdict.REJECTED_SCOPE, wrong, kept=self.workspace.kept)
         return self.judge(work.head)
 

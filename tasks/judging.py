@@ -192,7 +192,7 @@ def last_json(output: str) -> Any:
         if match.end() - 1 >= place:
             try:
                 found, place = decoder.raw_decode(output, match.end() - 1)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
     return found
 

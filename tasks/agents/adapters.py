@@ -26,6 +26,8 @@ AFTER = re.compile(
     r"(?i)(?:try again|retry|reset\w*|wait)\D{0,20}?"
     r"(\d+(?:\.\d+)?)\s*(seconds?|secs?|s|minutes?|mins?|m|hours?|h)\b"
 )
+COSTS, COUNTS = ("total_cost_usd", "cost_usd"), ("input_tokens", "output_tokens")
+MOST_AMOUNT = 1e12
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -123,14 +125,17 @@ def usage(output: str) -> Usage:
     tokens: list[int] = []
     usd: list[float] = []
     for document in documents(output):
-        for key, value in leaves(document):
-            if key in ("total_cost_usd", "cost_usd") and isinstance(value, int | float):
-                usd.append(float(value))
-        for counts in objects(document):
-            sums = [counts.get(name) for name in ("input_tokens", "output_tokens")]
-            if all(type(one) is int for one in sums):
-                tokens.append(sum(one for one in sums if one is not None))
+        for one in objects(document):
+            usd += [float(one[name]) for name in COSTS if amount(one.get(name))]
+            counts = [one.get(name) for name in COUNTS]
+            if all(amount(count) and type(count) is int for count in counts):
+                tokens.append(sum(count for count in counts if count is not None))
     return Usage(max(tokens, default=None), max(usd, default=None))
+
+
+def amount(value: object) -> bool:
+    """A number that can be added to a sum: neither NaN nor below 0, and small enough to be one."""
+    return type(value) in (int, float) and 0 <= value <= MOST_AMOUNT  # type: ignore[operator]
 
 
 def documents(output: str) -> Iterator[Any]:
@@ -138,23 +143,20 @@ def documents(output: str) -> Iterator[Any]:
         if line.startswith(("{", "[")):
             try:
                 yield json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
 
 
 def objects(document: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(document, dict):
-        yield document
-        for value in document.values():
-            yield from objects(value)
-    elif isinstance(document, list):
-        for value in document:
-            yield from objects(value)
-
-
-def leaves(document: Any) -> Iterator[tuple[str, Any]]:
-    for one in objects(document):
-        yield from one.items()
+    """All that a document holds, itself included, however deep."""
+    waiting = [document]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
 
 
 def wait_s(output: str, now: Callable[[], float] = lambda: datetime.now(UTC).timestamp()) -> float | None:

@@ -76,7 +76,13 @@ def test_a_task_is_run_shown_replayed_and_its_ledger_verified(root: Path, tmp_pa
     other.write_text("".join(copy.read_text().splitlines(keepends=True)[:-1]))
     assert tasks(tmp_path, "verify-ledger", str(other)).returncode == 0, "a beginning is a chain as well"
     assert tasks(tmp_path, "verify-ledger", str(other), "--head", head).returncode == 1
+    assert tasks(root, "drift").returncode == 0
+    assert tasks(root, "report", "--html", str(tmp_path / "r.html")).returncode == 0
+    assert "T-001" in (tmp_path / "r.html").read_text()
+    assert tasks(root, "watch").stdout == "nobody works on a task\n"
+    assert tasks(root, "reconcile").returncode == 0
     copy.write_text(copy.read_text().replace("honest", "someone"))
+    assert tasks(root, "drift").returncode == 1
     found = tasks(root, "verify-ledger")
     assert found.returncode == 1
     assert "was edited" in found.stdout

@@ -119,10 +119,10 @@ def test_a_breach_is_named_by_its_path(one: Change, said: str) -> None:
     assert not said or said in found[0]
 
 
-def test_an_agents_task_never_reaches_the_runner_or_the_law_and_a_persons_may() -> None:
+def test_an_agent_never_reaches_the_runner_or_the_law_whoever_owns_the_task_and_a_person_may() -> None:
     wide = ["*"]
-    for owner, count in (("agent:writer", 1), ("human", 0)):
-        task = Task.model_validate(fields("T-001", allow=wide, owner=owner))
+    for by_agent, count in ((True, 1), (False, 0)):
+        task = Task.model_validate(fields("T-001", allow=wide, owner="human"))
         for path in (
             "tasks/queue/T-001-a.yaml",
             "tasks/ledger.jsonl",
@@ -130,7 +130,7 @@ def test_an_agents_task_never_reaches_the_runner_or_the_law_and_a_persons_may() 
             "gates/fmt.py",
             "docs/law.md",
         ):
-            assert len(breaches(task, LAW, [change(path)])) == count, path
+            assert len(breaches(task, LAW, [change(path)], by_agent)) == count, path
 
 
 # --- without an agent ----------------------------------------------------------------------------------
