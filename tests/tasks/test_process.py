@@ -238,6 +238,14 @@ def test_a_flood_begins_with_the_first_byte_too_many(agents: Agents, printed: in
     assert (ended.ending, ended.output_bytes) == (ending, 1000)
 
 
+def test_what_a_child_floods_after_the_agents_end_counts(agents: Agents) -> None:
+    flood = "trap 'head -c 5000 /dev/zero; exit' TERM; echo > pid; while :; do sleep 0.05; done"
+    ended = agents.run(
+        f"({flood}) & while [ ! -e pid ]; do sleep 0.05; done", output_bytes=1000, grace_s=WAIT_S
+    )
+    assert (ended.ending, ended.code, ended.output_bytes) == (Ending.FLOODED, 0, 1000)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -357,8 +365,13 @@ def test_what_is_raised_in_us_ends_everything_and_comes_through(
 
 def test_a_log_that_cannot_be_written_ends_everything_and_is_an_error(agents: Agents) -> None:
     command = after(leaving("daemon", agents.pid), f"echo daemon; {SILENT}")
+    looks = iter([False] * 40)  # in which it is seen: the last one raises StopIteration
     with pytest.raises(OSError, match="No space left"):
-        run(command, agents.work, {"PATH": PATH}, "", Path("/dev/full"), GENEROUS, grace_s=0.3)
+        run(
+            *(command, agents.work, {"PATH": PATH}, "", Path("/dev/full"), GENEROUS),
+            stop=lambda: next(looks),
+            grace_s=0.3,
+        )
     assert not alive(int(agents.pid.read_text()))
 
 
