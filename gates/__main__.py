@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +19,7 @@ from gates.evidence.record import Record
 from gates.law.files import read
 from gates.law.registers import OWNERS, Owners
 from gates.policy import CODEOWNERS
+from gates.progress import Progress
 from gates.registry import FAST, GATES, SLOW
 from gates.selftest.run import try_all
 from gates.trees.checkout import build_in_place
@@ -65,7 +65,7 @@ def judge(
                 f"{asked}; base {case.base.tree.short}, head {case.head.tree.short}, seed {case.seed}",
                 markup=False,
             )
-        with Progress() as progress:
+        with Progress(err) as progress:
             records = court.run(case, names, alone, progress)
         where = court.publish(case, records, asked)
     except GateError as error:
@@ -80,35 +80,6 @@ def judge(
         show(records, where)
     if not all(one.outcome.verdict.merges for one in records):
         raise typer.Exit(1)
-
-
-SILENCE_S = 60.0  # between lines about a gate that runs, where no terminal shows a live one
-
-
-class Progress:
-    """One live line on a terminal; elsewhere a line where a gate begins, and one now and then."""
-
-    def __init__(self) -> None:
-        self._status = err.status("starting") if err.is_terminal else None
-        self._gate, self._said = "", time.monotonic()
-
-    def __enter__(self) -> Progress:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, line: str) -> None:
-        if self._status is not None:
-            self._status.update(escape(line))
-            return
-        gate = line.partition(":")[0].partition(",")[0]
-        if gate != self._gate or time.monotonic() - self._said > SILENCE_S:
-            self._gate, self._said = gate, time.monotonic()
-            err.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def show(records: Sequence[Record], where: Path) -> None:
@@ -184,7 +155,7 @@ def selftest(
     """Ask every gate about its seeded bad patches, which it must reject, and about good ones."""
     try:
         case = court.open_case(repository, "HEAD", None, True, None, seed)
-        with Progress() as progress:
+        with Progress(err) as progress:
             trials = try_all(case, names or (), progress)
     except GateError as error:
         err.print(f"gates: {error}", markup=False, style="red", soft_wrap=True)

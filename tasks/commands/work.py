@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from gates.progress import Progress
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -54,6 +56,9 @@ def open_shop(at: Desk, onto: str | None, lands: bool, sandboxed: bool) -> Shop:
         sandboxed = False
     target = Target.of(at.repository, onto)
 
+    _progress.__enter__()
+    atexit.register(_progress.__exit__)
+
     def bring_up_to_date() -> None:
         publish(at.repository, at.ledger, target)
 
@@ -63,7 +68,15 @@ def open_shop(at: Desk, onto: str | None, lands: bool, sandboxed: bool) -> Shop:
 
 
 def watch(line: str) -> None:
-    err.print(line, markup=False, style="dim", soft_wrap=True)
+    """A gate's log now and then; what happens to a task always."""
+    match line.split(": ", 2):
+        case [name, _] if name.startswith("T-"):
+            err.print(line, markup=False, style="dim", soft_wrap=True)
+        case _:
+            _progress(line)
+
+
+_progress = Progress(err)
 
 
 _stop = False

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +159,14 @@ def test_output_is_in_the_log_while_the_agent_still_runs(agents: Agents) -> None
     assert seen == [("one", b"one\n"), ("two", b"one\ntwo\n")]
 
 
-def test_the_last_line_is_told_at_the_end_and_not_every_one(agents: Agents) -> None:
-    seen: list[str] = []
-    agents.run("seq 2000; printf unfinished", watch=seen.append)
-    assert seen[-1] == "unfinished"
-    assert len(seen) < 1000
+def test_lines_are_told_a_few_times_a_second_and_the_last_one_at_the_end(agents: Agents) -> None:
+    seen: list[tuple[str, float]] = []
+    command = "for i in $(seq 30); do echo line $i; sleep 0.04; done; printf unfinished"
+    agents.run(command, watch=lambda line: seen.append((line, time.monotonic())))
+    times = [one for _, one in seen[:-1]]
+    assert all(later - one >= 0.25 for one, later in pairwise(times))
+    assert len(times) > 1
+    assert seen[-1][0] == "unfinished"
 
 
 def test_bytes_are_kept_as_they_are(agents: Agents) -> None:
@@ -365,13 +369,14 @@ def test_what_is_raised_in_us_ends_everything_and_comes_through(
 
 def test_a_log_that_cannot_be_written_ends_everything_and_is_an_error(agents: Agents) -> None:
     command = after(leaving("daemon", agents.pid), f"echo daemon; {SILENT}")
-    looks = iter([False] * 40)  # in which it is seen: the last one raises StopIteration
+    looks = iter([False] * 40)
     with pytest.raises(OSError, match="No space left"):
         run(
             *(command, agents.work, {"PATH": PATH}, "", Path("/dev/full"), GENEROUS),
-            stop=lambda: next(looks),
+            stop=lambda: next(looks, True),
             grace_s=0.3,
         )
+    assert next(looks, True) is False  # it was seen long before
     assert not alive(int(agents.pid.read_text()))
 
 
