@@ -14,13 +14,14 @@ from gates.trees.repository import Repository
 
 from tasks.agents import adapters, sandbox
 from tasks.attempt import Shop
-from tasks.evidence.ledger import IDENTITY, Ledger, Record, verify
+from tasks.evidence.ledger import Ledger, Record, verify
 from tasks.evidence.state import JUDGED, LANDING, WORKED
 from tasks.files import QUEUE
 from tasks.landing import Target
 from tasks.loop import run_task
 from tasks.publish import publish, queue_of, with_files
 from tasks.verdict import Verdict
+from tasks.work.place import IDENTITY
 from tasks.work.workspace import commit_tree
 
 TASK = """\

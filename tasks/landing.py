@@ -13,9 +13,8 @@ from gates.errors import GateError
 from gates.trees.repository import GitError, Repository, Tree
 
 from tasks.errors import TaskError
-from tasks.evidence.ledger import IDENTITY
 from tasks.files import Entry
-from tasks.work.place import home
+from tasks.work.place import IDENTITY, home
 from tasks.work.workspace import commit_tree
 
 

@@ -10,10 +10,11 @@ from gates.trees.checkout import checkout
 from gates.trees.repository import Repository, Tree
 
 from tasks.documents.drift import drift, generated
-from tasks.evidence.ledger import COPY, IDENTITY, Ledger, verify
+from tasks.evidence.ledger import COPY, Ledger, verify
 from tasks.evidence.state import done_tasks
 from tasks.files import QUEUE, Entry, read_directory, read_queue
 from tasks.landing import Target
+from tasks.work.place import IDENTITY
 from tasks.work.workspace import commit_tree
 
 MESSAGE = "Record what the tasks' evidence says\n"

@@ -28,12 +28,12 @@ from tasks.attempt import Attempt, Shop
 from tasks.documents import prd, ralphy
 from tasks.documents.drift import content
 from tasks.errors import TaskError
-from tasks.evidence.ledger import IDENTITY
 from tasks.evidence.state import BLOCKED, CLAIMED, ENDED, WORKED, State, done_tasks, opened, statuses
 from tasks.files import Entry, slug
 from tasks.loop import records_of, resume, used_up
 from tasks.verdict import Verdict
 from tasks.work.lease import Lease, claim
+from tasks.work.place import IDENTITY
 from tasks.work.workspace import Work, commit_tree, marks
 
 AGENT = "ralphy"

@@ -24,17 +24,13 @@ from gates.errors import GateError
 from gates.trees.repository import Repository
 
 from tasks.errors import TaskError
+from tasks.work.place import IDENTITY
 
 REF = "refs/volta/ledger"
 COPY = "tasks/ledger.jsonl"
 FIRST = "0" * 64  # what the first record follows
 ABSENT = "0" * 40  # git's name for a ref that is not there
 TRIES = 100  # of an append, where others append at the same time
-IDENTITY = {
-    "GIT_AUTHOR_NAME": "volta tasks", "GIT_AUTHOR_EMAIL": "tasks@volta.invalid",
-    "GIT_COMMITTER_NAME": "volta tasks", "GIT_COMMITTER_EMAIL": "tasks@volta.invalid",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-}  # fmt: skip
 FIELDS = {
     "sequence": int,
     "time": str,

@@ -1,4 +1,4 @@
-"""`.tasks`, which ignores itself: workspaces, logs and leases of the repository that is worked on."""
+"""`.tasks`, which ignores itself: workspaces, logs and leases of the repository; and who commits there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from pathlib import Path
 from gates.trees.repository import Repository
 
 HOME = ".tasks"
+# Of commits that the runner makes: they depend on what they hold alone.
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "volta tasks", "GIT_AUTHOR_EMAIL": "tasks@volta.invalid",
+    "GIT_COMMITTER_NAME": "volta tasks", "GIT_COMMITTER_EMAIL": "tasks@volta.invalid",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+}  # fmt: skip
 
 
 def home(repository: Repository, *below: str) -> Path:

@@ -18,10 +18,9 @@ from pathlib import Path
 from gates.errors import GateError
 from gates.trees.repository import Repository, Tree
 
-from tasks.evidence.ledger import IDENTITY
 from tasks.files import Entry
 from tasks.verdict import Verdict
-from tasks.work.place import home
+from tasks.work.place import IDENTITY, home
 
 KEPT = "refs/volta/work"  # refs of what every attempt left, by task and attempt
 MARKS = re.compile(rb"^(<{7} |>{7} )", re.MULTILINE)
