@@ -13,7 +13,7 @@ RUNS_DATA = "it runs what it reads: data must stay data"
 NETWORK = "the engine opens no connection"
 SHELL = "it goes through a shell: expected a list of arguments"
 
-PYTHON = ("engine/volta", "gates")
+PYTHON = ("engine/volta", "gates", "tasks")
 MODULES = {"pickle": RUNS_DATA, "marshal": RUNS_DATA, "shelve": RUNS_DATA, "dill": RUNS_DATA}
 ENGINE = "engine/"
 ENGINE_MODULES = dict.fromkeys(

@@ -58,7 +58,8 @@ def submodule(path: str) -> Edit:
 
 def commit(repository: Repository, base: Tree, edits: Sequence[Edit], message: str) -> Tree:
     """A commit on top of a tree. Raises GateError where an edit does not fit the tree any more."""
-    parent = base.commit or make_commit(repository, base.tree, [], "the tree under test")
+    upon = ["-p", repository.tree("HEAD").commit]  # evidence is about commits that history holds
+    parent = base.commit or make_commit(repository, base.tree, upon, "the tree under test")
     with tempfile.TemporaryDirectory() as scratch:
         env = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
         repository.git("read-tree", base.tree, env=env)

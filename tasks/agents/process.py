@@ -40,10 +40,10 @@ GRACE_S = 3.0  # from SIGTERM to SIGKILL
 LAST_S = 10.0  # after the grace: for what the kernel is slow to end
 TICK_S, WATCH_S, STOP_S, DISK_S = 0.1, 0.3, 0.5, 2.0  # between: looks at limits, told lines, stop(), samples
 CHUNK, UNFINISHED, TAIL = 1 << 16, 1 << 13, 1 << 16  # bytes: of a read, of a line without an end, of a log
-WIDTH = 200  # characters of a line that is shown
-ENTRIES = 200_000  # files of a tree that one sample of its size looks at
+WIDTH, LOOKS = 200, 40  # characters of a line that is shown; lines in which one is looked for
+ENTRIES = 100_000  # files of a tree that one sample of its size looks at
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 ENDS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})  # to a keeper: end
 
 
@@ -207,7 +207,7 @@ class Output:
         lines = (self._unfinished + kept).splitlines(keepends=True)
         whole = not lines or lines[-1].endswith((b"\n", b"\r"))
         self._unfinished = b"" if whole else lines.pop()[:UNFINISHED]
-        self._line = next(filter(None, map(plain, reversed(lines))), self._line)
+        self._line = next(filter(None, map(plain, reversed(lines[-LOOKS:]))), self._line)
 
     def tell(self, now: float) -> None:
         if self._line and now - self._told >= WATCH_S:
@@ -228,7 +228,7 @@ class Disk:
 
     def __init__(self, root: Path, most: int) -> None:
         self._root, self._most = root, most
-        self._before, self._next = tree_bytes(root), 0.0
+        self._before, self._next = tree_bytes(root), time.monotonic() + DISK_S
 
     def grown(self) -> int:
         return tree_bytes(self._root) - self._before
@@ -446,15 +446,14 @@ def keep(channel: socket.socket) -> None:
     if not line.endswith(b"\n"):
         return  # the harness is gone
     wanted = json.loads(line)
+    woken = wakened()
     if sys.platform == "linux":
-        on, rest = ctypes.c_ulong(1), [ctypes.c_ulong(0)] * 3
-        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, on, *rest):
-            raise OSError(ctypes.get_errno(), "this kernel has no child subreapers")
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a fork of the harness may have the channel, too
     for which, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, wanted["file_bytes"])):
         _, hard = resource.getrlimit(which)
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (least, least))  # the agent inherits it
-    woken = wakened()
     try:
         agent = subprocess.Popen(wanted["command"], env=wanted["environment"], start_new_session=True)
     except (OSError, ValueError) as error:
@@ -468,6 +467,11 @@ def keep(channel: socket.socket) -> None:
         tell(channel, code=code)
     if left:
         end_all(agent.pid, code is not None, channel, wanted["grace_s"])
+
+
+def prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))):
+        raise OSError(ctypes.get_errno(), f"this kernel refuses prctl({option}, {value})")
 
 
 def wakened() -> int:
@@ -512,7 +516,7 @@ def end_all(agent: int, reaped: bool, channel: socket.socket, grace_s: float) ->
     how, told = signal.SIGTERM, {agent}
     deadline = time.monotonic() + grace_s
     if not reaped:
-        os.killpg(agent, how)
+        send(os.killpg, agent, how)
     while True:
         code, left = reap(agent)
         if code is not None and not reaped:
@@ -523,13 +527,17 @@ def end_all(agent: int, reaped: bool, channel: socket.socket, grace_s: float) ->
         if time.monotonic() > deadline:
             how, told = signal.SIGKILL, set()
             if not reaped:
-                os.killpg(agent, how)
+                send(os.killpg, agent, how)
         for child in children():
             if child not in told:
-                with contextlib.suppress(PermissionError):  # another user's: it ends when it wants to
-                    os.kill(child, how)
+                send(os.kill, child, how)
                 told.add(child)
         time.sleep(0.001 if how == signal.SIGKILL else 0.01)
+
+
+def send(by: Callable[[int, int], None], target: int, how: int) -> None:
+    with contextlib.suppress(PermissionError):  # another user's: it ends when it wants to
+        by(target, how)
 
 
 def children() -> list[int]:

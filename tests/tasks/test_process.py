@@ -379,25 +379,35 @@ def test_a_log_that_cannot_be_written_ends_everything_and_is_an_error(agents: Ag
     assert not alive(int(agents.pid.read_text()))
 
 
-def test_when_the_harness_is_killed_its_agents_are_ended(agents: Agents) -> None:
-    command = after(leaving("cleared", agents.pid), SILENT)
+@pytest.mark.parametrize("forks", [False, True])
+def test_when_the_harness_is_killed_its_agents_are_ended(agents: Agents, forks: bool) -> None:
+    """Also where a fork of the harness has the harness's end of the channel and lives on."""
+    command = after(leaving("cleared", agents.pid), f"echo daemon; {SILENT}")
+    fork = agents.root / "fork"
+    text = (
+        "import os, sys, time; from pathlib import Path; from tasks.agents.process import Limits, run\n"
+        "def watch(line):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0: os.chdir('/'); time.sleep(1000)\n"
+        "    Path('fork').write_text(str(pid))\n"
+        "run(sys.argv[3:], Path(sys.argv[1]), {'PATH': sys.argv[2]}, '', Path('log'),"
+        f" Limits(99, 99, 1000, 1000000), grace_s=0.3{', watch=watch' if forks else ''})"
+    )
     harness = subprocess.Popen(
-        [
-            *(sys.executable, "-c"),
-            "import sys; from pathlib import Path; from tasks.agents.process import Limits, run\n"
-            "run(sys.argv[3:], Path(sys.argv[1]), {'PATH': sys.argv[2]}, '', Path('log'),"
-            " Limits(99, 99, 1000, 1000000), grace_s=0.3)",
-            *(str(agents.work), PATH, *command),
-        ],
+        [sys.executable, "-c", text, str(agents.work), PATH, *command],
         cwd=agents.root,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    wait_until(agents.started)
+    wait_until(lambda: agents.started() and (not forks or (fork.exists() and fork.read_text() != "")))
     pid = int(agents.pid.read_text())
     assert alive(pid)
     harness.kill()
     harness.wait()
-    wait_until(lambda: not alive(pid) and inside(agents.root) == [])
+    try:
+        wait_until(lambda: not alive(pid) and inside(agents.root) == [])
+    finally:
+        if forks:
+            os.kill(int(fork.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("how", "code"), [("TERM", -signal.SIGTERM), ("KILL", -signal.SIGKILL)])

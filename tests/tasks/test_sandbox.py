@@ -292,12 +292,12 @@ def test_the_environment_has_what_is_listed_and_no_secret(monkeypatch: pytest.Mo
         monkeypatch.setenv(name, value)
     listed = {name: ours[name] for name in ("PATH", "HOME", "LANG", "LC_ALL", "LC_TIME", "TZ")}
     assert environment([]) == {**listed, "TERM": "dumb"}
-    allowed = environment(["AGENT_KEY", "NOT_SET"], {"PWD": "/work", "LANG": "C.UTF-8"})
+    allowed = environment(["AGENT_KEY", "NOT_SET"], {"PWD": "/there", "LANG": "C.UTF-8"})
     assert allowed == {
         **listed,
         "TERM": "dumb",
         "AGENT_KEY": "theirs",
-        "PWD": "/work",
+        "PWD": "/there",
         "LANG": "C.UTF-8",
     }
 
