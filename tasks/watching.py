@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.agents.adapters import Usage, usage
-from tasks.agents.process import TAIL, plain
+from tasks.agents.output import TAIL, plain
 from tasks.evidence.ledger import Ledger, Record
 from tasks.evidence.state import BLOCKED, CLAIMED, ENDED, WORKED, by_name, opened
 from tasks.files import Entry

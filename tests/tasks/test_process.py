@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks.agents.process import Ended, Ending, Limits, plain, run, tail, tree_bytes
+from tasks.agents.output import plain, tail, tree_bytes
+from tasks.agents.process import Ended, Ending, Limits, run
 
-from tasks.agents import process
+from tasks.agents import keeper, output, process
 
 ROOT = Path(__file__).parents[2]
 LEAVE = Path(__file__).parent / "agents" / "leave.py"
@@ -470,7 +471,7 @@ def test_a_run_leaves_the_runs_beside_it_and_our_other_children_alone(tmp_path: 
 @given(st.binary(max_size=600))
 def test_a_plain_line_is_short_and_harmless(line: bytes) -> None:
     shown = plain(line)
-    assert len(shown) <= process.WIDTH
+    assert len(shown) <= output.WIDTH
     assert all(one.isprintable() for one in shown)
 
 
@@ -522,7 +523,7 @@ def test_a_tree_is_measured_without_links_twice_and_with_a_bound(
     assert tree_bytes(tree) == once
     for number in range(50):
         (tree / f"{number}").write_bytes(b"x" * 4096)
-    monkeypatch.setattr(process, "ENTRIES", 10)
+    monkeypatch.setattr(output, "ENTRIES", 10)
     assert tree_bytes(tree / "nowhere") == 0
     assert tree_bytes(tree) <= (1 << 19) + 10 * 8192
 
@@ -530,8 +531,8 @@ def test_a_tree_is_measured_without_links_twice_and_with_a_bound(
 def test_both_ways_to_the_children_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["sleep", "1000"])
     try:
-        assert process.parent(child.pid) == os.getpid()
-        assert child.pid in process.children()
+        assert keeper.parent(child.pid) == os.getpid()
+        assert child.pid in keeper.children()
         quick = Path.read_text
 
         def without(path: Path, *rest: Any) -> str:
@@ -540,7 +541,7 @@ def test_both_ways_to_the_children_agree(monkeypatch: pytest.MonkeyPatch) -> Non
             return quick(path, *rest)
 
         monkeypatch.setattr(Path, "read_text", without)
-        assert child.pid in process.children()
+        assert child.pid in keeper.children()
     finally:
         child.kill()
         child.wait()
