@@ -92,7 +92,6 @@ def reports(done: Done) -> Iterator[Finding]:
 
 
 def memcheck(context: Context) -> list[Finding]:
-    """Errors with a frame of the kernels in their stack."""
     report = context.evidence / "memcheck.xml"
     settings = [{"isa": isa, "threads": threads} for isa in ("ref", "avx2") for threads in (1, 2)]
     done = ask(
@@ -101,12 +100,16 @@ def memcheck(context: Context) -> list[Finding]:
     )  # fmt: skip
     if done.code:
         return [Finding(f"under valgrind the worker ended with exit code {done.code}: {done.tail(1)}")]
+    return errors(report)
+
+
+def errors(report: Path) -> list[Finding]:
+    """Those with a frame of the kernels; none of leaks, of which the XML tells whether asked or not."""
     found = {}
     for error in ElementTree.parse(report).iter("error"):
-        if (error.findtext("kind") or "").startswith("Leak"):  # as XML it tells of leaks, asked or not
-            continue
+        kind = error.findtext("kind") or ""
         frames = [frame for frame in error.iter("frame") if NATIVE in (frame.findtext("obj") or "")]
-        if frames:
+        if frames and not kind.startswith("Leak"):
             where = frames[0].findtext("fn") or "a kernel"
-            found[f"{error.findtext('kind')} in {where}"] = frames[0].findtext("file") or ""
+            found[f"{kind} in {where}"] = frames[0].findtext("file") or ""
     return [Finding(f"memcheck: {said}", path) for said, path in found.items()]
