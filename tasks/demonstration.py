@@ -31,7 +31,7 @@ why: |
   No table knows this processor's best blocks for the products of a training step of TinyLM. Blocks change
   no bit of any result, only its time.
 
-  tune: 128x512x768, 64x96x256, 96x200x320, 256x128x512 f32
+  tune: 192x640x448, 80x112x288, 96x1024x160, 256x384x128 f32
 owner: agent:tuner
 allow: [engine/volta/backends/cpu/tables/]
 commands:

@@ -113,7 +113,6 @@ def report_(
         facts = {
             "repository": at.repository.root.name,
             "commit": at.repository.tree("HEAD").short,
-            "ledger": f"{len(records)} records, head {records[-1].digest if records else 'none'}",
         }
         write_page(html, report.page(at.entries, at.statuses(), records, facts))
         out.print(str(html), markup=False, soft_wrap=True)
