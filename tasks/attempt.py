@@ -191,7 +191,8 @@ class Attempt:
         env = sandbox.environment(agent.secrets, {"PWD": str(self.workspace.path), **agent.variables()})
         if self.shop.sandboxed and shutil.which(command[0], path=env.get("PATH")):  # else it is missing
             own = [Path.home() / name for name in agent.writable if (Path.home() / name).exists()]
-            command = sandbox.wrapped(command, [self.workspace.path, *own], network=agent.network)
+            secrets = [Path.home() / name for name in sandbox.SECRETS]
+            command = sandbox.wrapped(command, [self.workspace.path, *own], secrets, agent.network)
         minutes = self.entry.task.budget.minutes
         limits = Limits(
             minutes * 60, min(self.shop.idle_s, minutes * 60), self.shop.output_bytes, self.shop.disk_bytes

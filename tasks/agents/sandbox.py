@@ -39,6 +39,10 @@ NEEDED = (  # also where it lies in a private place
     Path(sys.prefix),
     Path(__file__).parents[2],  # for agents that are modules of ours
 )
+SECRETS = (  # below the home directory: what programs keep there to be let in elsewhere
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".npmrc", ".pypirc",
+    ".config/gh", ".config/gcloud",
+)  # fmt: skip
 PASSED = ("PATH", "HOME", "LANG", "TZ")
 TRIAL_S = 20.0
 

@@ -123,7 +123,13 @@ def test_a_poisoned_clone_runs_nothing_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(sandbox.available()), reason="needs bubblewrap, which this machine has not")
-def test_a_sandboxed_agent_cannot_reach_the_repository_it_was_cloned_from(tmp_path: Path) -> None:
+def test_a_sandboxed_agent_reaches_neither_the_repository_it_was_cloned_from_nor_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/id_test").write_text("secret")
+    monkeypatch.setenv("HOME", str(home))
     shop = workshop(tmp_path, fields("T-001"), sandboxed=True)
     root = shop.repository.root
     before = tip(shop), (root / ".git/config").read_text()
@@ -133,6 +139,7 @@ def test_a_sandboxed_agent_cannot_reach_the_repository_it_was_cloned_from(tmp_pa
     assert (root / "docs/a.md").read_text() == "a\n"
     assert not (root / "new").exists()
     assert not (root / ".git/hooks/post-merge").exists()
+    assert "key: none" in (root / ".tasks/runs/T-001/1/agent.log").read_text()
 
 
 def test_an_agent_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:

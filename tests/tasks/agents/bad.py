@@ -162,7 +162,9 @@ def poisons_its_clone() -> None:
 
 
 def reaches_out() -> None:
-    """Into the repository that it was cloned from, whose objects it can read."""
+    """Into the repository that it was cloned from, whose objects it can read; and for a key."""
+    key = Path.home() / ".ssh" / "id_test"
+    print("key:", key.read_text() if key.is_file() else "none")
     root = Path(Path(".git/objects/info/alternates").read_text().strip()).parents[1]
     for path in (root / "docs/a.md", root / ".git/config", root / ".git/hooks/post-merge", root / "new"):
         try:
