@@ -87,11 +87,11 @@ class Attempt:
     def record(self, kind: str, **data: Any) -> Record:
         return self.shop.ledger.append(self.entry.task.id, kind, {"attempt": self.number, **data})
 
-    def claim(self, agent: str, asked: str = "") -> None:
+    def claim(self, agent: str, asked: str = "", version: str = "") -> None:
         """The first record: who works, on which base, for which text of the task."""
         self.record(
             CLAIMED, base=self.base.commit, base_tree=self.base.tree, target=self.shop.target.ref,
-            agent=agent, asked=asked or agent, task=self.entry.digest,
+            agent=agent, asked=asked or agent, version=version, task=self.entry.digest,
         )  # fmt: skip
 
     def phase(self, name: str) -> None:
@@ -111,7 +111,7 @@ class Attempt:
     def work(self, agent: Agent, said_before: Sequence[str], intents: Sequence[str]) -> Verdict:
         """From the claim on."""
         self.phase("preparing")
-        self.claim(agent.name, agent.asked)
+        self.claim(agent.name, agent.asked, adapters.version_of(agent))
         open_workspace(self.shop.repository, self.entry, self.base, self.number)
         rules = self.shop.repository.text(self.base, RULES) or ""
         text = prompt(self.entry, rules, said_before, intents)

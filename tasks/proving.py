@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from gates.trees.repository import Tree
+from gates.trees.repository import Repository, Tree
 
 from tasks.attempt import Attempt, Shop
 from tasks.errors import TaskError
@@ -47,6 +48,21 @@ def land_reviewed(shop: Shop, entry: Entry) -> Verdict:
         base = shop.repository.tree(begun.data["base"])
         attempt = Attempt(shop, entry, lease, int(begun.data["attempt"]), base)
         return attempt.land(shop.repository.tree(worked.data["head"]))
+
+
+def change_of(repository: Repository, own: Sequence[Record]) -> str:
+    """The diff of the last attempt that left one; empty where none did."""
+    for one in reversed(own):
+        if one.kind == WORKED:
+            begun = next(
+                other for other in own if other.kind == CLAIMED and attempt_of(other) == attempt_of(one)
+            )
+            return repository.git("diff", "--no-ext-diff", begun.data["base"], one.data["head"])
+    return ""
+
+
+def attempt_of(record: Record) -> int:
+    return int(record.data["attempt"])
 
 
 def replay_task(shop: Shop, entry: Entry) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ STDIN, ARGUMENT = "stdin", "argument"  # where the prompt goes
 PROMPT = "{prompt}"
 WAIT_S = 900.0  # for a service that asks to wait and does not say how long
 LONGEST_S = 6 * 3600.0
+VERSION_S = 10.0
 LIMITED = re.compile(
     r"rate.?limit|usage limit|too many requests|\b429\b|quota exceeded|overloaded_error", re.I
 )
@@ -115,6 +117,20 @@ def find(name: str) -> Agent:
         command = ("git", "-c", "core.hooksPath=/dev/null", "apply", "--whitespace=nowarn", str(file))
         return Agent("patch", command, network=False, asked=f"patch:{file}")
     raise TaskError(f'[agent] {name!r}: expected {", ".join(AGENTS)}, command:"..." or patch:FILE')
+
+
+def version_of(agent: Agent) -> str:
+    """What its version command prints first; empty where it has none, or is not there."""
+    if not agent.version:
+        return ""
+    try:
+        done = subprocess.run(
+            agent.version, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            check=False, timeout=VERSION_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next((line.strip()[:80] for line in done.stdout.splitlines() if line.strip()), "")
 
 
 # --- what it printed ---------------------------------------------------------------------------------

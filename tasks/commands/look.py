@@ -26,6 +26,7 @@ from tasks.errors import TaskError
 from tasks.evidence.ledger import COPY, Ledger, compare, verify
 from tasks.evidence.state import State
 from tasks.model import Task
+from tasks.proving import change_of
 from tasks.publish import drifted
 
 
@@ -56,6 +57,21 @@ def show_(name: Name, repository: Where = Path(), json: Json = False) -> None:
             print_json(show.document(entry, status, records))
         else:
             out.print(show.whole(entry, status, records), soft_wrap=True)
+
+
+@app.command()
+def review(name: Name, repository: Where = Path(), json: Json = False) -> None:
+    """What a person decides on: the evidence of the last attempt and its change. `land` or `pr` follow."""
+    with errors():
+        at = desk(repository)
+        entry, status, records = at.entry(name), at.statuses()[name], at.records(name)
+        change = change_of(at.repository, records)
+        if json:
+            print_json({**show.document(entry, status, records), "diff": change})
+            return
+        out.print(show.whole(entry, status, records), soft_wrap=True)
+        out.print()
+        out.print(change or "no change is kept", markup=False, soft_wrap=True)
 
 
 @app.command("next")

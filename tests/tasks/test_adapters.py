@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks.agents.adapters import AGENTS, LONGEST_S, WAIT_S, Usage, find, usage, wait_s
+from tasks.agents.adapters import AGENTS, LONGEST_S, WAIT_S, Agent, Usage, find, usage, wait_s
 from tasks.agents.prompt import prompt
 from tasks.errors import TaskError
 from tests.tasks.workshop import entry, fields, workshop
@@ -45,6 +45,15 @@ def test_an_agent_is_a_row_a_command_or_a_patch(tmp_path: Path) -> None:
     ):
         with pytest.raises(TaskError, match=r"\[agent\]"):
             find(wrong)
+
+
+def test_a_version_is_what_its_command_prints_first_or_nothing() -> None:
+    def version(*command: str) -> str:
+        return adapters.version_of(Agent("x", ("x",), version=command))
+
+    assert version(sys.executable, "-c", "print(); print(' 1.2.3 ', 'x' * 200)").startswith("1.2.3")
+    assert len(version(sys.executable, "-c", "print('x' * 200)")) == 80
+    assert version("volta-no-such-agent", "--version") == version() == ""
 
 
 @pytest.mark.parametrize(

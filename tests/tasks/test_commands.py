@@ -67,6 +67,10 @@ def test_a_task_is_run_shown_replayed_and_its_ledger_verified(root: Path, tmp_pa
     assert (done.returncode, done.stdout) == (0, "T-001: LANDED: landed\n"), done.stderr
     records = json.loads(tasks(root, "show", "T-001", "--json").stdout)["records"]
     assert [one["kind"] for one in records] == ["claimed", "worked", "judged", "landing", "ended"]
+    reviewed = tasks(root, "review", "T-001").stdout
+    assert "+word" in reviewed
+    assert "accepted when: It has a word" in reviewed
+    assert "+word" in json.loads(tasks(root, "review", "T-001", "--json").stdout)["diff"]
     assert tasks(root, "replay", "T-001").stdout == "T-001: the same verdicts again\n"
     assert tasks(root, "verify-ledger").returncode == 0
     copy = root / "tasks/ledger.jsonl"
