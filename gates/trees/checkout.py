@@ -5,6 +5,7 @@ All under one ignored directory of the repository, `.gates/`: trees/, builds/, e
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,7 @@ from gates.trees.repository import Repository, Tree
 
 HOME = ".gates"
 KEPT = 8  # checkouts; older ones are removed
+NEW = "new-"  # what begins so is being made by somebody
 SOURCES = ("engine/csrc", "setup.py", "pyproject.toml")  # what the compiled kernels are made from
 LIBRARY = "engine/volta/_native.abi3.so"
 BUILD_LIMIT_S = 900.0
@@ -71,7 +73,7 @@ def checkout(repository: Repository, tree: Tree) -> Checkout:
     path = trees / tree.tree
     hold(path)
     if not path.is_dir():
-        with tempfile.TemporaryDirectory(dir=trees) as scratch:
+        with tempfile.TemporaryDirectory(dir=trees, prefix=NEW) as scratch:
             new = Path(scratch, "tree")
             new.mkdir()
             env = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
@@ -89,9 +91,12 @@ def checkout(repository: Repository, tree: Tree) -> Checkout:
 
 def forget(directory: Path, kept: int) -> None:
     """Removes all but the entries used last, and none that a process holds."""
-    entries = [path for path in directory.iterdir() if not path.name.endswith(".lock")]
-    entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in entries[kept:]:
+    entries = []
+    for path in directory.iterdir():
+        if not path.name.endswith(".lock") and not path.name.startswith(NEW):
+            with contextlib.suppress(FileNotFoundError):  # another process was first
+                entries.append((path.stat().st_mtime, path))
+    for _, path in sorted(entries, reverse=True)[kept:]:
         if path.is_dir():
             remove(path)
         else:
@@ -152,7 +157,7 @@ def build_in_place(repository: Repository, root: Path) -> Path:
     builds.mkdir(exist_ok=True)
     kept = builds / f"{sources_hash(root)}.so"
     if not kept.is_file():
-        with tempfile.TemporaryDirectory(dir=builds) as scratch:
+        with tempfile.TemporaryDirectory(dir=builds, prefix=NEW) as scratch:
             compile_kernels(root, Path(scratch), kept)
     os.utime(kept)
     forget(builds, 4 * KEPT)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from gates.errors import GateError
+from gates.trees import checkout as trees
 from gates.trees.checkout import checkout, forget, release, sources_hash
-from gates.trees.repository import SUBMODULE, SYMLINK, WORKTREE, Change, Repository, parsed
+from gates.trees.repository import SUBMODULE, SYMLINK, WORKTREE, Change, Repository, Tree, parsed
 from tests.gates.repositories import commit, git, put, repository
 
 TEXT = "".join(f"line {i}\n" for i in range(20))
@@ -191,3 +193,24 @@ def test_raw_lines_of_git_are_taken_apart_whatever_their_names_hold() -> None:
     raw = ":100644 100644 " + "a" * 40 + " " + "b" * 40 + " R087\0old\tname\0new\nname\0"
     (found,) = parsed(raw)
     assert (found.kind, found.before, found.path) == ("renamed", "old\tname", "new\nname")
+
+
+def test_checkouts_that_threads_make_at_once_do_not_remove_each_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents are judged side by side: each has a tree of its own, and the oldest go."""
+    monkeypatch.setattr(trees, "KEPT", 1)
+    found = Repository(root)
+    heads = []
+    for number in range(12):
+        commit(root, {"a.txt": f"{number}\n"})
+        heads.append(found.tree("HEAD"))
+
+    def make(tree: Tree) -> str:
+        path = checkout(found, tree).path
+        text = (path / "a.txt").read_text()
+        release(path)
+        return text
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(make, heads)) == [f"{number}\n" for number in range(12)]

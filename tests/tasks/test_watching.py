@@ -23,6 +23,8 @@ from tests.tasks.workshop import agent, entry, fields, records, workshop
 
 from tasks import watching
 
+TERMINAL = {"TERM": "xterm"}  # whatever the one that runs the tests can do
+
 
 def attempt(shop: Shop, lease: Lease, number: int = 1, name: str = "T-001") -> Attempt:
     one = Attempt(shop, entry(shop, name), lease, number, shop.target.tip())
@@ -36,7 +38,7 @@ def rows(shop: Shop, after_s: float = 0.0) -> list[Row]:
 
 
 def text(shown: object, **how: object) -> str:
-    out = Console(file=StringIO(), width=160, highlight=False, **how)  # type: ignore[arg-type]
+    out = Console(file=StringIO(), width=160, highlight=False, _environ=TERMINAL, **how)  # type: ignore[arg-type]
     out.print(shown)
     return out.file.getvalue()  # type: ignore[attr-defined]
 
@@ -129,7 +131,7 @@ def test_time_is_shown_as_a_clock_does(seconds: float, shown: str) -> None:
 
 
 def watched(shop: Shop, stop: Callable[[], bool] = lambda: False, **how: object) -> str:
-    out = Console(file=StringIO(), width=200, highlight=False, **how)  # type: ignore[arg-type]
+    out = Console(file=StringIO(), width=200, highlight=False, _environ=TERMINAL, **how)  # type: ignore[arg-type]
     watch(shop.repository, shop.ledger, queue_of(shop.repository, shop.target.tip()), out, stop, every_s=0.02)
     return out.file.getvalue()  # type: ignore[attr-defined]
 
