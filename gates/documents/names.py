@@ -30,7 +30,7 @@ LINE_ANCHOR = re.compile(r"L\d+(-L\d+)?")
 VARIABLE = re.compile(r"\bVOLTA_[A-Z0-9_]+")
 SOURCES = (".py", ".c", ".h", ".def", ".toml", ".cl", ".cu")
 API = re.compile(r"\bvt\.([A-Za-z_]\w*)")
-UNSEEN = {".git", ".venv", ".nox", ".gates", "__pycache__"}  # not part of a tree, though they lie in it
+UNSEEN = {".git", ".venv", ".nox", ".gates", ".tasks", "__pycache__"}  # in a tree, and no part of it
 
 
 class Places:
