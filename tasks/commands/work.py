@@ -67,6 +67,15 @@ def open_shop(at: Desk, onto: str | None, lands: bool, sandboxed: bool) -> Shop:
     )
 
 
+def committed(at: Desk, shop: Shop, name: str) -> Entry:
+    """As the target branch has it: what nobody can change while work goes on. Raises TaskError."""
+    entries = queue_of(at.repository, shop.target.tip())
+    if name not in entries:
+        at.entry(name)
+        raise TaskError(f"[{name}] its file is not in {shop.target.ref}: commit it first")
+    return entries[name]
+
+
 def watch(line: str) -> None:
     """A gate's log now and then; what happens to a task always."""
     match line.split(": ", 2):
@@ -116,14 +125,11 @@ def run(
     with errors():
         at = desk(repository)
         shop = open_shop(at, onto, not no_land, sandbox)
-        committed = queue_of(at.repository, shop.target.tip())
-        if name not in committed:
-            at.entry(name)
-            raise TaskError(f"[{name}] its file is not in {shop.target.ref}: commit it first")
-        chosen = agent_of(committed[name], agent)
+        entry = committed(at, shop, name)
+        chosen = agent_of(entry, agent)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
-        finish(name, run_task(shop, committed[name], chosen))
+        finish(name, run_task(shop, entry, chosen))
 
 
 def finish(name: str, verdict: Verdict) -> None:
@@ -264,7 +270,7 @@ def land(name: Name, onto: Onto = None, repository: Where = Path()) -> None:
     with errors():
         at = desk(repository)
         shop = open_shop(at, onto, True, False)
-        finish(name, land_reviewed(shop, queue_of(at.repository, shop.target.tip())[name]))
+        finish(name, land_reviewed(shop, committed(at, shop, name)))
 
 
 @app.command()
@@ -273,9 +279,7 @@ def prove(name: Name, onto: Onto = None, repository: Where = Path()) -> None:
     with errors():
         at = desk(repository)
         shop = open_shop(at, onto, True, False)
-        committed = queue_of(at.repository, shop.target.tip())
-        at.entry(name)
-        finish(name, prove_task(shop, committed[name]))
+        finish(name, prove_task(shop, committed(at, shop, name)))
 
 
 @app.command()

@@ -16,13 +16,13 @@ from tasks.commands.desk import (
     errors,
     out,
 )
-from tasks.commands.work import open_shop
+from tasks.commands.work import committed, open_shop
 from tasks.errors import TaskError
 from tasks.files import QUEUE, next_id, read_text, slug, to_text
 from tasks.github import pull_request
 from tasks.github import sync as sync_github
 from tasks.landing import Target
-from tasks.publish import publish, queue_of
+from tasks.publish import publish
 
 
 @app.command()
@@ -70,8 +70,7 @@ def pull_request_(name: Name, onto: Onto = None, repository: Where = Path()) -> 
     with errors():
         at = desk(repository)
         shop = open_shop(at, onto, False, False)
-        at.entry(name)
-        address = pull_request(shop, queue_of(at.repository, shop.target.tip())[name])
+        address = pull_request(shop, committed(at, shop, name))
         out.print(address, markup=False, soft_wrap=True)
 
 

@@ -119,6 +119,12 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(root: Path, tmp_path: P
         (("run", "T-001", "--onto", "nowhere"), root, "'nowhere' is no branch"),
         (("agents", "--budget", "much"), root, "expected an amount such as 5usd"),
         (("land", "T-001"), root, "nothing waits to land"),
+        (("land", "T-009"), root, "'T-009' is no task"),
+        (("prove", "T-009"), root, "'T-009' is no task"),
+        (("pr", "T-009"), root, "'T-009' is no task"),
+        (("review", "T-009"), root, "'T-009' is no task"),
+        (("retry", "T-009"), root, "'T-009' is no task"),
+        (("sync",), root, "expected --github"),
         (("replay", "T-001"), root, "it was never judged"),
         (("verify-ledger", "gone.jsonl"), root, "gone.jsonl is not there"),
     ):
