@@ -14,6 +14,7 @@ from gates.law.files import LawError, Model, read
 from gates.law.registers import IN_FORCE, OWNERS, RFCS, WAIVERS, Owners, Rfcs, Waivers, rfcs_named
 from gates.law.tiers import PATH as TIERS
 from gates.law.tiers import Tier, Tiers
+from gates.registry import GATES
 from gates.trees.repository import SUBMODULE, SYMLINK
 
 CODEOWNERS = ".github/CODEOWNERS"
@@ -34,6 +35,13 @@ def check(context: Context) -> Outcome:
         findings += strangers(context)
         findings += weaker if rfc_in_force(context) is None else []
         findings += rfc_missing(context, tier)
+    head_tiers: object = head_laws[TIERS]
+    if isinstance(head_tiers, Tiers):
+        known = ", ".join(GATES)
+        findings += [
+            Finding(f"gate {name!r} is unknown: expected some of {known}, or one in gates/", TIERS)
+            for name in head_tiers.unknown(context.head.path)
+        ]
     findings += list(registers(context, head_laws))
     findings += body(tier)
     changed = len(context.changes)

@@ -67,6 +67,15 @@ def test_a_change_of_texts_needs_nothing(root: Path) -> None:
     assert found.notes["paths"] == {"T2": ["modified docs/a.md"]}
 
 
+def test_a_tier_names_gates_that_there_are_or_that_come_with_it(root: Path) -> None:
+    named = TIERS.replace("gates: [docs]", "gates: [docs, fresh]")
+    commit(root, {"governance/tiers.yaml": named}, "as RFC-0001 says")
+    assert any("gate 'fresh' is unknown" in one for one in said(root))
+    git(root, "reset", "-q", "--hard", "HEAD~1")
+    commit(root, {"governance/tiers.yaml": named, "gates/fresh.py": "x = 1\n"}, "as RFC-0001 says")
+    assert said(root) == []
+
+
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
