@@ -165,7 +165,7 @@ def fmt(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Gate: ruff, clang-tidy, import edges, forbidden compiler flags, kernel names."""
+    """Gate: ruff, clang-tidy, import edges, forbidden compiler flags, kernel names, generated files."""
     gate_session(session, "lint")
 
 

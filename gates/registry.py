@@ -29,7 +29,7 @@ GATES = {
     row.name: row
     for row in (
         Row("fmt", "formatting: ruff format, clang-format", FAST, 300),
-        Row("lint", "style, import edges, forbidden flags, kernel names", FAST, 600),
+        Row("lint", "style, import edges, forbidden flags, kernel names, generated files", FAST, 600),
         Row("types", "mypy --strict over engine, gates, tasks and noxfile", FAST, 600),
         Row("policy", "tiers, RFCs, waivers, owners, and what a diff does to its judges", FAST, 120),
         Row("tests", "the head's tests, the base's where they were changed, the coverage floor", FAST, 1800),

@@ -15,11 +15,10 @@ from tasks.attempt import Shop
 from tasks.documents.prd import heading
 from tasks.errors import TaskError
 from tasks.evidence.ledger import Record
-from tasks.evidence.state import CLAIMED, ENDED, JUDGED, WORKED, State, Status, opened
+from tasks.evidence.state import State, Status
 from tasks.files import Entry
 from tasks.landing import merged
-from tasks.loop import records_of
-from tasks.verdict import Verdict
+from tasks.proving import passed
 from tasks.work.place import home
 
 LABEL = "volta-task"
@@ -57,10 +56,7 @@ def remote(repository: Repository) -> str:
 
 def pull_request(shop: Shop, entry: Entry) -> str:
     """Of work that passed and waits to land: pushed as one commit on the target's tip. Gives its address."""
-    own = opened(records_of(shop, entry))
-    if not own or own[-1].kind != ENDED or own[-1].data["verdict"] != Verdict.PASSED.name:
-        raise TaskError(f"[{entry.task.id}] nothing waits to land: `run --no-land` leaves what passed")
-    begun, worked, judged = (last(own, kind) for kind in (CLAIMED, WORKED, JUDGED))
+    begun, worked, judged = passed(shop, entry)
     base, work = (shop.repository.tree(str(commit)) for commit in (begun.data["base"], worked.data["head"]))
     by = f"{begun.data['agent']} for {entry.task.id}"
     change = merged(shop.repository, entry, base, work, shop.target.tip(), by)
@@ -126,12 +122,6 @@ def determinism(data: Mapping[str, object]) -> str:
     if passed:
         return f"No bit changes: {' and '.join(passed)} passed."
     return "The gates of this tier do not ask; no committed hash is touched."
-
-
-def last(records: object, kind: str) -> Record:
-    assert isinstance(records, list | tuple)
-    found: Record = next(one for one in reversed(records) if one.kind == kind)
-    return found
 
 
 # --- issues --------------------------------------------------------------------------------------------

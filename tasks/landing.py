@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from gates.errors import GateError
 from gates.trees.repository import GitError, Repository, Tree
 
 from tasks.errors import TaskError
-from tasks.files import Entry
+from tasks.files import Entry, slug
 from tasks.work.place import IDENTITY, home
 from tasks.work.workspace import commit_tree
 
@@ -103,7 +102,3 @@ def merge_trees(repository: Repository, base: Tree, tip: Tree, work: Tree) -> st
             raise
         _, *paths = error.output.split("\n")
         raise ConflictError(sorted({path for path in paths if path})) from error
-
-
-def slug(name: str) -> str:
-    return "-".join(re.findall(r"[a-z0-9]+", name.lower())) or "agent"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gates.trees.repository import Repository, Tree
 
@@ -41,10 +40,7 @@ def prove_task(shop: Shop, entry: Entry) -> Verdict:
 def land_reviewed(shop: Shop, entry: Entry) -> Verdict:
     """What passed and was left for a person."""
     with claim(shop.repository, entry.task.id) as lease:
-        own = opened(records_of(shop, entry))
-        if not own or own[-1].kind != ENDED or own[-1].data["verdict"] != Verdict.PASSED.name:
-            raise TaskError(f"[{entry.task.id}] nothing waits to land: `run --no-land` leaves what passed")
-        begun, worked = last(own, CLAIMED), last(own, WORKED)
+        begun, worked, _ = passed(shop, entry)
         base = shop.repository.tree(begun.data["base"])
         attempt = Attempt(shop, entry, lease, int(begun.data["attempt"]), base)
         return attempt.land(shop.repository.tree(worked.data["head"]))
@@ -93,6 +89,10 @@ def tree_of(shop: Shop, record: Record, side: str) -> Tree:
     return shop.repository.tree(str(record.data[f"{side}_commit"]))
 
 
-def last(records: Any, kind: str) -> Record:
-    found: Record = next(one for one in reversed(records) if one.kind == kind)
-    return found
+def passed(shop: Shop, entry: Entry) -> tuple[Record, Record, Record]:
+    """How what waits to land was claimed, worked and judged. Raises TaskError where nothing does."""
+    own = opened(records_of(shop, entry))
+    if not own or own[-1].kind != ENDED or own[-1].data["verdict"] != Verdict.PASSED.name:
+        raise TaskError(f"[{entry.task.id}] nothing waits to land: `run --no-land` leaves what passed")
+    latest = {one.kind: one for one in own}
+    return latest[CLAIMED], latest[WORKED], latest[JUDGED]
